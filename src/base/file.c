@@ -1,0 +1,101 @@
+#include "config.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char *file_read(const char *path, size_t limit, size_t *bytes) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    size_t room = 65536, n = 0;
+    char *data = memory_alloc(room);
+    for (;;) {
+        ssize_t got = read(fd, data + n, room - 1 - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got == 0) break;
+        if (got > 0) n += (size_t)got;
+        if (got < 0 || n > limit) {
+            int reason = got < 0 ? errno : EFBIG;
+            memory_free(data);
+            close(fd);
+            errno = reason;
+            return NULL;
+        }
+        if (n + 1 == room) data = memory_resize(data, room *= 2);
+    }
+    close(fd);
+    data[n] = 0;
+    if (bytes) *bytes = n;
+    return data;
+}
+
+int file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+int64_t file_size(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 ? (int64_t)s.st_size : -1;
+}
+
+static int write_all(int fd, const char *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t put = write(fd, data, bytes);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return 0;
+        data += put, bytes -= (size_t)put;
+    }
+    return 1;
+}
+
+int file_write_atomic(const char *path, const void *data, size_t bytes) {
+    char *temporary = memory_format("%s.%ld.tmp", path, (long)getpid());
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int ok = fd >= 0 && write_all(fd, data, bytes) && fsync(fd) == 0;
+    int reason = errno;
+    if (fd >= 0 && close(fd) != 0 && ok) ok = 0, reason = errno;
+    if (ok && rename(temporary, path) != 0) ok = 0, reason = errno;
+    if (!ok) unlink(temporary);
+    memory_free(temporary);
+    errno = reason;
+    return ok;
+}
+
+int file_make_folders(const char *path) {
+    if (path[0] == 0) return errno = ENOENT, 0;
+    char *p = memory_string(path);
+    int ok = 1;
+    for (char *slash = p + 1; ok && (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = 0;
+        ok = mkdir(p, 0777) == 0 || errno == EEXIST;
+    }
+    if (ok) ok = mkdir(p, 0777) == 0 || errno == EEXIST;
+    memory_free(p);
+    struct stat s;
+    if (ok && stat(path, &s) == 0 && !S_ISDIR(s.st_mode)) ok = 0, errno = ENOTDIR;
+    return ok;
+}
+
+char *file_join(const char *folder, const char *name) {
+    if (name[0] == '/' || folder[0] == 0) return memory_string(name);
+    return memory_format("%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name);
+}
+
+char *file_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) return memory_string(".");
+    if (slash == path) return memory_string("/");
+    return memory_format("%.*s", (int)(slash - path), path);
+}
+
+const char *file_basename(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+int file_has_suffix(const char *path, const char *suffix) {
+    size_t n = strlen(path), m = strlen(suffix);
+    return n >= m && strcmp(path + n - m, suffix) == 0;
+}

@@ -1,0 +1,156 @@
+/* What a run is told: a deck (YAML), then key=value words, over defaults. One table (fields.c) defines every
+ * key; from it come parsing, checking, help, used.yaml and the /config attributes of every HDF5 file. */
+#ifndef REGULON_CONFIG_CONFIG_H
+#define REGULON_CONFIG_CONFIG_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum backend_kind { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
+enum shard_kind { SHARD_NONE, SHARD_OPTIMIZER };
+enum aux_kind { AUX_LAYER, AUX_HF };
+enum balance_kind { BALANCE_MICRO_BATCH, BALANCE_WORLD };
+enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
+enum alphabet_kind { ALPHABET_DNA, ALPHABET_RNA, ALPHABET_PROTEIN, ALPHABET_BYTES };
+enum bos_kind { BOS_RECORD, BOS_WINDOW, BOS_NONE };
+enum holdout_kind { HOLDOUT_RECORD, HOLDOUT_BLOCK };
+enum experts_engine { EXPERTS_AUTO, EXPERTS_GROUPED, EXPERTS_CUBLASLT, EXPERTS_LOOP };
+enum attention_engine { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_OWN };
+enum exchange_engine { EXCHANGE_AUTO, EXCHANGE_PEER, EXCHANGE_NCCL, EXCHANGE_MPI };
+enum tristate { TRI_AUTO, TRI_FALSE, TRI_TRUE };
+
+/* One corpus of a mixture. */
+struct config_source {
+    char *path;
+    double weight; /* share of micro-batches, relative to the others' */
+};
+
+/* Field names are the keys. Strings are owned by the struct; NULL: not given. */
+struct config {
+    int64_t num_train_steps; /* optimiser steps of the whole run */
+    int64_t grad_acc_steps;  /* micro-batches a rank and step */
+    uint64_t seed;
+    int deterministic;
+    int backend; /* enum backend_kind */
+
+    struct {
+        int64_t dp_size; /* 0: auto, ranks / ep_size */
+        int64_t ep_size;
+        int shard; /* enum shard_kind */
+    } parallelism;
+
+    struct {
+        int experts, attention, exchange;
+    } engine;
+
+    struct {
+        char *config; /* a Hugging Face config.json to read the keys below from */
+        int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
+        int64_t num_attention_heads, num_key_value_heads; /* key-value heads: 0: as attention heads */
+        int64_t head_dim;                                  /* 0: hidden_size / num_attention_heads */
+        int64_t num_local_experts, num_experts_per_tok;
+        double rms_norm_eps, rope_theta;
+        int64_t sliding_window; /* tokens, 0: none */
+        int tie_word_embeddings;
+        double initializer_range;
+        double router_aux_loss_coef;
+        int init_scaled_outputs;   /* output projections divided by sqrt(2 L) */
+        double init_embedding_std; /* 0: initializer_range */
+    } model;
+
+    struct {
+        int aux_loss;      /* enum aux_kind */
+        int balance_over;  /* enum balance_kind */
+        double z_loss_coef;
+        double bias_rate; /* selection bias moved by rate * sign(mean - count) a step; 0: off */
+    } router;
+
+    struct {
+        double lr, beta1, beta2, eps, weight_decay;
+        int decay_embeddings; /* apply weight_decay to the embedding and the head */
+        int decay_norms;      /* and to the norms' weights */
+        double max_grad_norm; /* 0: no clipping */
+    } optimizer;
+
+    struct {
+        int kind; /* enum schedule_kind */
+        int64_t warmup_steps;
+        int64_t decay_steps; /* step at which the rate reaches its minimum; 0: num_train_steps */
+        double min_lr_ratio;
+    } scheduler;
+
+    struct {
+        char *path; /* FASTA, FASTQ, JSONL (plain or gzip) or a packed corpus */
+        struct config_source *sources; /* a mixture instead of path */
+        size_t n_sources;
+        int alphabet; /* enum alphabet_kind */
+        char *text_field; /* the JSONL field with the sequence */
+        int64_t micro_batch_size;       /* windows; 0: not given */
+        int64_t token_micro_batch_size; /* tokens; 0: not given */
+        int64_t max_seq_length;         /* tokens of a window */
+        int64_t stride;                 /* tokens by which the windows of a record overlap */
+        int bos_eos;                    /* enum bos_kind */
+        int mask_degenerate_bases, mask_tags;
+        int uppercase_labels;           /* enum tristate: auto is true for dna and rna */
+        double lowercase_weight;        /* weight of soft-masked (lower-case) targets */
+        int reverse_complement;
+        int holdout_by; /* enum holdout_kind */
+        double holdout_share;
+        int64_t holdout_block; /* bases */
+        int64_t read_ahead;    /* micro-batches made ahead by the loader thread */
+    } dataset;
+
+    struct {
+        int enabled;
+        int64_t eval_interval; /* steps */
+        int64_t num_batches;   /* micro-batches of the whole grid, in fixed order; 0: all */
+        char *data_path;       /* a file of held-out data instead of a share of dataset.path */
+    } validation;
+
+    struct {
+        char *ckpt_dir; /* the run folder; default ./runs/DECKNAME */
+        int save_final_model;
+    } checkpoint;
+
+    struct {
+        int64_t frequency; /* steps between printed and recorded rows */
+    } logger;
+
+    struct {
+        int64_t max_bad_steps; /* stop (76) after so many skipped steps in a row */
+    } train;
+
+    char *deck_name; /* not a key: the deck's name without folder and .yaml */
+};
+
+/* Reads `deck` (a YAML file, or the bare name of an installed deck), then words[n] of the form key=value.
+ * Called on rank 0; on a mistake die_user, naming the key, what was seen and where, and the nearest known key.
+ * Paths in the deck are relative to the deck, in words to the working directory. */
+struct config *config_load(const char *deck, char *const *words, int n);
+
+/* The same from text that config_write made; for the other ranks. `name` is used in messages. */
+struct config *config_parse(const char *text, const char *name);
+
+/* Collective over MPI_COMM_WORLD: rank 0 loads, the others get its result. */
+struct config *config_load_all(const char *deck, char *const *words, int n);
+void config_free(struct config *c);
+
+/* Every key with its value, as YAML that config_parse reads back to the same struct: used.yaml. */
+void config_write(const struct config *c, FILE *out);
+
+/* Every key with default, unit, range and one sentence, as YAML: input/reference.yaml. */
+void config_write_reference(FILE *out);
+
+/* The keys as a help text of `regulon train --help`. */
+void config_write_help(FILE *out);
+
+/* Calls visit for every key with its value as text, in the order of the table. */
+void config_each(const struct config *c, void (*visit)(const char *key, const char *value, void *context),
+                 void *context);
+
+/* Where installed decks lie: "input" beside the build's source when run from a build tree, else pkgdatadir. */
+char *config_find_deck(const char *name); /* full path, or NULL; the caller frees it */
+
+/* Reads a Hugging Face Mixtral config.json into c->model: die_user (78) on what Regulon does not do. */
+void config_read_hf(struct config *c, const char *path);
+#endif

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Includes point downwards only: each layer may include itself and those after it.
+order="main train checkpoint metrics optim model data backend grid config base"
+srcdir=${srcdir:-.}
+echo 1..1
+bad=$(cd "$srcdir/src" && find . -name '*.[ch]' | while read -r f; do
+    from=${f#./}
+    from=${from%%/*}
+    from=${from%.c}
+    sed -n 's|^#include "\([a-z]*\)/.*|\1|p' "$f" | while read -r to; do
+        [ "$from" = "$to" ] && continue
+        case " ${order#*"$from"} " in
+        *" $to "*) ;;
+        *) echo "# $f includes $to/" ;;
+        esac
+    done
+done)
+if [ -z "$bad" ]; then
+    echo "ok 1 - includes point downwards"
+else
+    echo "$bad"
+    echo "not ok 1 - includes point downwards"
+fi

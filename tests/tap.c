@@ -1,0 +1,55 @@
+#include "config.h"
+#include "tap.h"
+#include "base/log.h"
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int count, failed;
+
+void tap_open(int *argc, char ***argv) {
+    MPI_Init(argc, argv);
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    log_open(rank);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+}
+
+void tap_ok(int ok, const char *format, ...) {
+    int all;
+    MPI_Allreduce(&ok, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    count++;
+    failed += !all;
+    if (log_rank() != 0) return;
+    va_list args;
+    va_start(args, format);
+    printf("%sok %d - ", all ? "" : "not ", count);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+}
+
+void tap_note(const char *format, ...) {
+    if (log_rank() != 0) return;
+    va_list args;
+    va_start(args, format);
+    printf("# ");
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+}
+
+void tap_skip_all(const char *why) {
+    if (log_rank() == 0) printf("1..0 # SKIP %s\n", why);
+    fflush(stdout);
+    MPI_Finalize();
+    exit(0);
+}
+
+int tap_close(void) {
+    if (log_rank() == 0) printf("1..%d\n", count);
+    fflush(stdout);
+    MPI_Finalize();
+    return failed != 0;
+}
