@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <cuda_runtime.h>
 
-static __global__ void write_seven(int *out) { *out = 7; }
+static __global__ void write_seven(int *out) {
+    *out = 7;
+}
 
 int device_count(void) {
     int n = 0;
@@ -15,8 +17,9 @@ int device_describe(int i, struct device_info *info) {
     snprintf(info->name, sizeof info->name, "%s", p.name);
     const unsigned char *u = reinterpret_cast<const unsigned char *>(p.uuid.bytes);
     snprintf(info->uuid, sizeof info->uuid,
-             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
-             u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
     info->capability = p.major * 10 + p.minor;
     info->multiprocessors = p.multiProcessorCount;
     info->memory_bytes = p.totalGlobalMem;
@@ -30,7 +33,8 @@ int device_runs_code(int i) {
     if (ok) {
         write_seven<<<1, 1>>>(out);
         ok = cudaGetLastError() == cudaSuccess &&
-             cudaMemcpy(&value, out, sizeof value, cudaMemcpyDeviceToHost) == cudaSuccess && value == 7;
+             cudaMemcpy(&value, out, sizeof value, cudaMemcpyDeviceToHost) == cudaSuccess &&
+             value == 7;
     }
     cudaFree(out);
     cudaSetDevice(before);

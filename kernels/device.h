@@ -7,8 +7,8 @@ extern "C" {
 #endif
 struct device_info {
     char name[256];
-    char uuid[37];     /* "8-4-4-4-12" hexadecimal digits */
-    int capability;    /* 90 for compute capability 9.0 */
+    char uuid[37];  /* "8-4-4-4-12" hexadecimal digits */
+    int capability; /* 90 for compute capability 9.0 */
     int multiprocessors;
     size_t memory_bytes;
 };
@@ -16,10 +16,12 @@ struct device_info {
 /* Number of visible devices, 0 without a driver or a device. */
 int device_count(void);
 
-/* Fills *info for visible device i; 1 on success, 0 (and *info untouched) when the device cannot be asked. */
+/* Fills *info for visible device i; 1 on success, 0 (and *info untouched) when the device cannot be
+ * asked. */
 int device_describe(int i, struct device_info *info);
 
-/* 1 when a trivial kernel of this binary runs on device i, 0 when there is no code for it or it fails. */
+/* 1 when a trivial kernel of this binary runs on device i, 0 when there is no code for it or it
+ * fails. */
 int device_runs_code(int i);
 #ifdef __cplusplus
 }

@@ -1,29 +1,69 @@
 /* regulon VERB ...: finds the verb and runs it. */
 #include "config.h"
 #include "base/die.h"
+#include "base/h5.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/revision.h"
 #include "base/text.h"
+#include "data/pack.h"
+#include "grid/grid.h"
+#include "info.h"
+#include "train/evaluate.h"
+#include "train/train.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One verb: gets the words after its name, returns the exit code. All verbs run with MPI initialised. */
-struct verb {
+/* A verb gets the words after its name and returns the exit code. All run with MPI initialised, on
+ * every rank. */
+static const struct verb {
     const char *name, *what;
     int (*run)(int argc, char **argv);
+} verbs[] = {
+    {"train", "train the model that a deck describes", train_main},
+    {"eval", "loss of a trained model on held-out data", evaluate_main},
+    {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
+    {"info", "what a deck, corpus or metrics file holds", info_main},
 };
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
-static const struct verb verbs[] = {
-    {NULL, NULL, NULL},
-};
+static void print_usage(FILE *out) {
+    fprintf(out, "usage: regulon VERB [...]; regulon VERB --help says more\n");
+    for (int i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].what);
+    fprintf(out, "  --version  version and revision\n");
+}
+
+static const struct verb *find_verb(const char *name) {
+    for (int i = 0; i < N_VERBS; i++)
+        if (strcmp(verbs[i].name, name) == 0) return &verbs[i];
+    return NULL;
+}
+
+/* Ends the program for a word that is no verb. On rank 0. */
+static void refuse_verb(const char *name) {
+    const char *names[N_VERBS];
+    for (int i = 0; i < N_VERBS; i++) names[i] = verbs[i].name;
+    const char *nearest = text_nearest(name, names, N_VERBS);
+    if (nearest) die_user(EXIT_USAGE, "'%s' is not a verb; did you mean '%s'?", name, nearest);
+    die_user(EXIT_USAGE, "'%s' is not a verb; regulon --help names them", name);
+}
 
 int main(int argc, char **argv) {
-    (void)verbs;
-    MPI_Init(&argc, &argv);
-    int rank;
+    const char *name = argc > 1 ? argv[1] : "--help";
+    if (strcmp(name, "--version") == 0)
+        return printf("%s %s\n", PACKAGE_STRING, revision_name()) < 0;
+    if (strcmp(name, "--help") == 0)
+        return print_usage(stdout), argc > 1 ? EXIT_FINISHED : EXIT_USAGE;
+    int level, rank, n_ranks;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     log_open(rank);
-    if (rank == 0) printf("%s %s\n", PACKAGE_STRING, revision_name());
-    leave(EXIT_FINISHED);
+    grid_guard_launch(n_ranks);
+    h5_open_library();
+    const struct verb *verb = find_verb(name);
+    if (!verb && rank == 0) refuse_verb(name);
+    user_agree();
+    leave(verb->run(argc - 2, argv + 2));
 }

@@ -23,7 +23,8 @@ static void test_permutation(void) {
     }
     tap_ok(ok, "random_permute is a permutation for every size");
     int moved = 0;
-    for (uint64_t i = 0; i < 1000; i++) moved += random_permute(1, i, 1000) != random_permute(2, i, 1000);
+    for (uint64_t i = 0; i < 1000; i++)
+        moved += random_permute(1, i, 1000) != random_permute(2, i, 1000);
     tap_ok(moved > 950, "keys give different permutations");
 }
 
@@ -36,8 +37,8 @@ static void test_random(void) {
         double x = random_normal(3, RANDOM_TEST, i);
         sum += x, squares += x * x;
     }
-    tap_ok(fabs(sum / 1e5) < 0.015 && fabs(squares / 1e5 - 1) < 0.02, "normals: mean %.4f, variance %.4f",
-           sum / 1e5, squares / 1e5);
+    tap_ok(fabs(sum / 1e5) < 0.015 && fabs(squares / 1e5 - 1) < 0.02,
+           "normals: mean %.4f, variance %.4f", sum / 1e5, squares / 1e5);
 }
 
 static void test_text(void) {
@@ -47,11 +48,11 @@ static void test_text(void) {
     tap_ok(text_nearest("zzzzzzzz", words, 3) == NULL, "no word is near");
     int64_t i;
     double x;
-    tap_ok(text_to_int("-12", &i) && i == -12 && !text_to_int("1x", &i) && !text_to_int("", &i) && !text_to_int(" 1", &i) &&
-               !text_to_int("99999999999999999999", &i),
+    tap_ok(text_to_int("-12", &i) && i == -12 && !text_to_int("1x", &i) && !text_to_int("", &i) &&
+               !text_to_int(" 1", &i) && !text_to_int("99999999999999999999", &i),
            "whole numbers");
-    tap_ok(text_to_real("1e-3", &x) && x == 1e-3 && !text_to_real("nan", &x) && !text_to_real("1.0.", &x) &&
-               !text_to_real("1e999", &x) && !text_to_real("0x10", &x),
+    tap_ok(text_to_real("1e-3", &x) && x == 1e-3 && !text_to_real("nan", &x) &&
+               !text_to_real("1.0.", &x) && !text_to_real("1e999", &x) && !text_to_real("0x10", &x),
            "reals");
     char buf[32];
     tap_ok(strcmp(text_bytes(buf, sizeof buf, 1.5e9), "1.50 GB") == 0, "bytes: %s", buf);
@@ -62,7 +63,8 @@ static void test_file(void) {
     char folder[] = "base-test-XXXXXX";
     tap_ok(mkdtemp(folder) != NULL, "temporary folder");
     char *deep = file_join(folder, "a/b/c"), *path = file_join(deep, "f.txt");
-    tap_ok(file_make_folders(deep) && file_write_atomic(path, "hello", 5), "folders made, file written");
+    tap_ok(file_make_folders(deep) && file_write_atomic(path, "hello", 5),
+           "folders made, file written");
     size_t n;
     char *text = file_read(path, 100, &n);
     tap_ok(text && n == 5 && strcmp(text, "hello") == 0, "read back");
@@ -74,7 +76,10 @@ static void test_file(void) {
         char *up = file_folder(p);
         memory_free(p);
         p = up;
-        if (strcmp(p, ".") == 0) { memory_free(p); break; }
+        if (strcmp(p, ".") == 0) {
+            memory_free(p);
+            break;
+        }
     }
     memory_free(path);
 }

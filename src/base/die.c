@@ -1,5 +1,5 @@
-/* A user's mistake is found on rank 0 while the others wait in a broadcast of the verdict; so they leave
- * with the same code, by the ordinary way out, and no launcher adds its own text. */
+/* A user's mistake is found on rank 0 while the others wait in a broadcast of the verdict; so they
+ * leave with the same code, by the ordinary way out, and no launcher adds its own text. */
 #include "config.h"
 #include "base/die.h"
 #include "base/log.h"

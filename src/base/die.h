@@ -23,16 +23,16 @@ noreturn void die_at(const char *file, int line, int code, const char *format, .
 #define die(...) die_at(__FILE__, __LINE__, EXIT_INTERNAL, __VA_ARGS__)
 #define die_io(...) die_at(__FILE__, __LINE__, EXIT_IO, __VA_ARGS__)
 
-/* The user's mistake: prints the text, no source line, and ends every rank with `code`. Called on rank 0
- * while the other ranks are on their way to user_agree(); they leave there with the same code. On another
- * rank it ends the job through MPI_Abort with the code. */
+/* The user's mistake: prints the text, no source line, and ends every rank with `code`. Called on
+ * rank 0 while the other ranks are on their way to user_agree(); they leave there with the same
+ * code. On another rank it ends the job through MPI_Abort with the code. */
 noreturn void die_user(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The end of a stretch in which rank 0 looks for the user's mistakes. Collective over all ranks. Returns
- * on every rank, or, when rank 0 called die_user, on none. */
+/* The end of a stretch in which rank 0 looks for the user's mistakes. Collective over all ranks.
+ * Returns on every rank, or, when rank 0 called die_user, on none. */
 void user_agree(void);
 
-/* Ends this rank with `code`: output flushed, MPI finalized, then _exit. Collective: every rank calls it
- * with the same code. Files must be closed by then. */
+/* Ends this rank with `code`: output flushed, MPI finalized, then _exit. Collective: every rank
+ * calls it with the same code. Files must be closed by then. */
 noreturn void leave(int code);
 #endif

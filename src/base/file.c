@@ -33,7 +33,9 @@ char *file_read(const char *path, size_t limit, size_t *bytes) {
     return data;
 }
 
-int file_exists(const char *path) { return access(path, F_OK) == 0; }
+int file_exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
 
 int64_t file_size(const char *path) {
     struct stat s;

@@ -1,22 +1,24 @@
-/* Files and folders as the program uses them. Functions that return 0 on failure leave errno set. */
+/* Files and folders as the program uses them. Functions that return 0 on failure leave errno set.
+ */
 #ifndef REGULON_BASE_FILE_H
 #define REGULON_BASE_FILE_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* The whole file, with a NUL behind it; *bytes may be NULL. NULL on failure, or, with errno EFBIG, when it
- * is larger than `limit` bytes. The caller frees it (memory_free). */
+/* The whole file, with a NUL behind it; *bytes may be NULL. NULL on failure, or, with errno EFBIG,
+ * when it is larger than `limit` bytes. The caller frees it (memory_free). */
 char *file_read(const char *path, size_t limit, size_t *bytes);
 int file_exists(const char *path);
 int64_t file_size(const char *path); /* bytes, -1 if it cannot be seen */
 
-/* Writes under a temporary name in the same folder, fsyncs, renames: path holds the old text or the new. */
+/* Writes under a temporary name in the same folder, fsyncs, renames: path holds the old text or the
+ * new. */
 int file_write_atomic(const char *path, const void *data, size_t bytes);
 int file_make_folders(const char *path); /* as mkdir -p */
 
 /* `name` if it is absolute, else folder/name. The caller frees it. */
 char *file_join(const char *folder, const char *name);
-char *file_folder(const char *path);      /* as dirname; the caller frees it */
+char *file_folder(const char *path);         /* as dirname; the caller frees it */
 const char *file_basename(const char *path); /* points into path */
 int file_has_suffix(const char *path, const char *suffix);
 #endif

@@ -56,4 +56,6 @@ char *memory_format(const char *format, ...) {
     return s;
 }
 
-int64_t memory_live(void) { return (int64_t)atomic_load(&live); }
+int64_t memory_live(void) {
+    return (int64_t)atomic_load(&live);
+}

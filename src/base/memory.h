@@ -4,11 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *memory_alloc(size_t bytes);               /* zeroed, 64-byte aligned; the caller frees it */
+void *memory_alloc(size_t bytes);                /* zeroed, 64-byte aligned; the caller frees it */
 void *memory_alloc_array(size_t n, size_t size); /* n elements of `size` bytes; dies on overflow */
-void *memory_resize(void *p, size_t bytes);     /* keeps the contents; new bytes are not zeroed */
-void memory_free(void *p);                      /* NULL is fine */
-char *memory_string(const char *s);             /* a copy; NULL gives NULL */
-char *memory_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a new string */
-int64_t memory_live(void);                      /* blocks not yet freed */
+void *memory_resize(void *p, size_t bytes);      /* keeps the contents; new bytes are not zeroed */
+void memory_free(void *p);                       /* NULL is fine */
+char *memory_string(const char *s);              /* a copy; NULL gives NULL */
+char *memory_format(const char *format, ...)
+    __attribute__((format(printf, 1, 2))); /* a new string */
+int64_t memory_live(void);                 /* blocks not yet freed */
 #endif

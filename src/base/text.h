@@ -4,7 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The entry of words[n] nearest to `word` by edit distance, or NULL when none is near enough to be meant. */
+/* The entry of words[n] nearest to `word` by edit distance, or NULL when none is near enough to be
+ * meant. */
 const char *text_nearest(const char *word, const char *const *words, size_t n);
 
 /* Whole numbers and finite reals, the whole string, no spaces; 1 on success, 0 otherwise. */

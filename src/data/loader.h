@@ -1,6 +1,7 @@
-/* Which micro-batch a rank works on, and the thread that makes them ahead. Micro-batch m of step s is a pure
- * function of (seed, s, m): g = s * M + m, epoch = g div C, chunk = perm(key(seed, epoch), g mod C), where the
- * stream is cut into C chunks of token_micro_batch_size tokens. Nothing of the loader needs saving. */
+/* Which micro-batch a rank works on, and the thread that makes them ahead. Micro-batch m of step s
+ * is a pure function of (seed, s, m): g = s * M + m, epoch = g div C, chunk = perm(key(seed,
+ * epoch), g mod C), where the stream is cut into C chunks of token_micro_batch_size tokens. Nothing
+ * of the loader needs saving. */
 #ifndef REGULON_DATA_LOADER_H
 #define REGULON_DATA_LOADER_H
 #include "config/config.h"
@@ -9,15 +10,19 @@
 
 struct loader;
 
-/* The training order: n_sources streams mixed by weight (weights[n_sources]); M micro-batches a step. Streams are
- * borrowed. Rank r of n_ranks gets micro-batches m with m mod n_ranks == r, micro-step m div n_ranks, from step
- * `first_step` on. Starts a thread that reads `read_ahead` micro-batches ahead. */
-struct loader *loader_open(const struct config *c, struct stream *const *streams, const double *weights, int n_sources,
-                           int rank, int n_ranks, int64_t first_step);
+/* The training order: n_sources streams mixed by weight (weights[n_sources]); M micro-batches a
+ * step. Streams are borrowed. Rank r of n_ranks gets micro-batches m with m mod n_ranks == r,
+ * micro-step m div n_ranks, from step `first_step` on. Starts a thread that reads `read_ahead`
+ * micro-batches ahead. */
+struct loader *loader_open(const struct config *c, struct stream *const *streams,
+                           const double *weights, int n_sources, int rank, int n_ranks,
+                           int64_t first_step);
 
-/* The next micro-batch of this rank, in order of step and micro-step; borrowed until the next call. */
+/* The next micro-batch of this rank, in order of step and micro-step; borrowed until the next call.
+ */
 const struct batch *loader_next(struct loader *l);
-double loader_epoch(const struct loader *l, int64_t step); /* passes over the data before `step` (first source) */
+double loader_epoch(const struct loader *l,
+                    int64_t step); /* passes over the data before `step` (first source) */
 void loader_close(struct loader *l);
 
 /* Validation in fixed order: chunk i of the stream, without a thread. */

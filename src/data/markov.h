@@ -13,7 +13,9 @@ struct markov_result {
     int64_t n_targets;
 };
 
-/* Fits orders 0..8 on the training stream (add-alpha, alpha chosen per order on training data by leaving one
- * tenth of it out in turn) and scores them on the same targets as the model. For the dna and rna alphabets. */
-void markov_score(const struct stream *train, const struct stream *held_out, const struct config *c, struct markov_result *r);
+/* Fits orders 0..8 on the training stream (add-alpha, alpha chosen per order on training data by
+ * leaving one tenth of it out in turn) and scores them on the same targets as the model. For the
+ * dna and rna alphabets. */
+void markov_score(const struct stream *train, const struct stream *held_out, const struct config *c,
+                  struct markov_result *r);
 #endif

@@ -8,10 +8,10 @@
 
 /* What the launcher says the number of tasks is; 0: it says nothing. */
 static int64_t launched_tasks(const char **variable) {
-    /* Inside an allocation SLURM_NTASKS is also set for the batch script itself, where one process is right;
-     * SLURM_STEP_NUM_TASKS is set for the tasks of an srun step only. */
-    static const char *const variables[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                            "PALS_NRANKS", "MPI_LOCALNRANKS"};
+    /* Inside an allocation SLURM_NTASKS is also set for the batch script itself, where one process
+     * is right; SLURM_STEP_NUM_TASKS is set for the tasks of an srun step only. */
+    static const char *const variables[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE",
+                                            "PMI_SIZE", "PALS_NRANKS", "MPI_LOCALNRANKS"};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *s = getenv(variables[i]);
         int64_t n;
@@ -29,12 +29,15 @@ void grid_guard_launch(int n_ranks) {
     if (!id) id = getenv("PMI_RANK");
     if (id && strcmp(id, "0") != 0) leave(EXIT_CONFIG);
     if (strncmp(variable, "SLURM", 5) == 0)
-        die_user(EXIT_CONFIG,
-                 "srun started %lld tasks, but each sees one MPI rank: this MPI needs another PMI; try "
-                 "srun --mpi=pmi2 (MPICH), srun --mpi=pmix (Open MPI); srun --mpi=list names what there is",
-                 (long long)tasks);
+        die_user(
+            EXIT_CONFIG,
+            "srun started %lld tasks, but each sees one MPI rank: this MPI needs another PMI; try "
+            "srun --mpi=pmi2 (MPICH), srun --mpi=pmix (Open MPI); srun --mpi=list names what there "
+            "is",
+            (long long)tasks);
     die_user(EXIT_CONFIG,
-             "the launcher started %lld processes (%s), but each sees one MPI rank: it belongs to another MPI "
+             "the launcher started %lld processes (%s), but each sees one MPI rank: it belongs to "
+             "another MPI "
              "than the one regulon was built with; use that one's mpiexec",
              (long long)tasks, variable);
 }
@@ -42,12 +45,14 @@ void grid_guard_launch(int n_ranks) {
 char *grid_refusal(int n_ranks, int *dp_size, int ep_size) {
     if (*dp_size == 0 && n_ranks % ep_size == 0) *dp_size = n_ranks / ep_size;
     if (*dp_size == 0)
-        return memory_format("parallelism.ep_size: %d does not divide the %d ranks of this job", ep_size, n_ranks);
+        return memory_format("parallelism.ep_size: %d does not divide the %d ranks of this job",
+                             ep_size, n_ranks);
     if ((long long)*dp_size * ep_size != n_ranks)
-        return memory_format("parallelism.dp_size %d x parallelism.ep_size %d needs %lld ranks, this job has %d: "
-                             "start it with mpiexec -n %lld (or srun -n %lld), or change the sizes",
-                             *dp_size, ep_size, (long long)*dp_size * ep_size, n_ranks,
-                             (long long)*dp_size * ep_size, (long long)*dp_size * ep_size);
+        return memory_format(
+            "parallelism.dp_size %d x parallelism.ep_size %d needs %lld ranks, this job has %d: "
+            "start it with mpiexec -n %lld (or srun -n %lld), or change the sizes",
+            *dp_size, ep_size, (long long)*dp_size * ep_size, n_ranks,
+            (long long)*dp_size * ep_size, (long long)*dp_size * ep_size);
     return NULL;
 }
 

@@ -1,0 +1,208 @@
+/* The table of everything that is computed or communicated in a step. Two backends fill it: `cpu`
+ * is the definition, plain loops in FP32; `cuda` must agree with it. The model is written once,
+ * over this table.
+ *
+ * Letters as in model/shape.h. N is the number of tokens of the micro-batch (any, also 0), R the
+ * number of rows that this rank's experts got. Unless said otherwise arrays are row-major, dense,
+ * and lie in backend memory
+ * (`alloc`), and a call is local to the rank. "Collective" calls are made by every rank of the
+ * named communicator in the same order, whatever their N. Nothing here allocates after `moe_new`.
+ * Failures of the system end the program (die). */
+#ifndef REGULON_BACKEND_BACKEND_H
+#define REGULON_BACKEND_BACKEND_H
+#include "grid/grid.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* An array of the backend's compute type: float on cpu, bf16 on cuda. */
+typedef void real_t;
+
+struct backend;
+
+/* Sizes of attention; qkv[N, (H + 2G) K] holds a token's H queries, G keys, G values. */
+struct attention_shape {
+    int H, G, K;
+    int window; /* tokens a query sees, itself included; 0: all */
+};
+
+/* Sizes of one mixture-of-experts layer. */
+struct moe_shape {
+    int D, F, E, A;
+    int capacity; /* largest N */
+};
+
+/* Where each (token, expert) pair of one layer went: made by moe_dispatch, read until the next.
+ * Opaque. */
+struct moe;
+
+/* What the router did with N tokens; arrays of the layer, kept for the backward pass. */
+struct routing {
+    float *probs; /* [N, E] softmax of the logits */
+    float *lse;   /* [N] log-sum-exp of the logits */
+    int32_t *ids; /* [N, A] chosen experts, ascending */
+    float *p;     /* [N, A] their probabilities, renormalised to sum 1 */
+    uint32_t
+        *counts;     /* [E] tokens for each expert, of this micro-batch on this rank; host memory */
+    double *P;       /* [E] sum over tokens of probs; host memory */
+    double *entropy; /* [1] sum over tokens of the softmax's entropy, nats; host memory */
+    double *z;       /* [1] sum over tokens of lse^2; host memory */
+};
+
+/* One AdamW update. See adamw below. */
+struct adamw {
+    float lr, beta1, beta2, eps, decay;
+    float correction1, correction2; /* 1 - beta^t */
+    float grad_scale;               /* the clip factor */
+};
+
+struct backend {
+    const char *name;
+    const char *details; /* library and threads, for the first lines of a run */
+    size_t real_bytes;   /* of one element of real_t: 4 or 2 */
+    const struct grid *grid;
+    double exchange_s;   /* seconds spent in the expert exchange so far; the caller may reset it */
+    uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
+    void *state;
+
+    /* ---- memory ---- */
+    void *(*alloc)(struct backend *be, size_t bytes); /* zeroed; dies when there is none */
+    void (*release)(struct backend *be, void *p);
+    void (*upload)(struct backend *be, void *dst, const void *src,
+                   size_t bytes); /* host to backend */
+    void (*download)(struct backend *be, void *dst, const void *src,
+                     size_t bytes); /* backend to host */
+    void (*zero)(struct backend *be, void *p, size_t bytes);
+    void (*to_real)(struct backend *be, real_t *dst, const float *src,
+                    size_t n); /* FP32 to the compute type */
+
+    /* ---- math ---- */
+    /* x[i, :] = table[tokens[i], :]; table[V, D] */
+    void (*embed)(struct backend *be, real_t *x, const real_t *table, const int32_t *tokens, int N,
+                  int D);
+    /* dtable[tokens[i], :] += dx[i, :], in order of i */
+    void (*embed_backward)(struct backend *be, float *dtable, const real_t *dx,
+                           const int32_t *tokens, int N, int D, int V);
+
+    /* sum = x + delta (delta NULL: sum = x, which may be the same array); rstd[N] = 1 /
+     * sqrt(mean(sum^2) + eps); y = w * sum * rstd: RMSNorm (Zhang and Sennrich 2019, eq. 4) fused
+     * with the residual addition. */
+    void (*add_norm)(struct backend *be, real_t *sum, real_t *y, float *rstd, const real_t *x,
+                     const real_t *delta, const real_t *w, float eps, int N, int D);
+    /* dx[N, D] += the gradient through the norm of dy; dw[D] += its weight's. x is `sum` of
+     * add_norm. */
+    void (*norm_backward)(struct backend *be, real_t *dx, float *dw, const real_t *dy,
+                          const real_t *x, const float *rstd, const real_t *w, int N, int D);
+
+    /* y[N, M] = x[N, D] w[M, D]^T */
+    void (*matmul)(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
+                   int D);
+    /* dx[N, D] (+)= dy[N, M] w[M, D]; accumulate 0 overwrites */
+    void (*matmul_dx)(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
+                      int M, int D, int accumulate);
+    /* dw[M, D] += dy[N, M]^T x[N, D], FP32 */
+    void (*matmul_dw)(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
+                      int M, int D);
+
+    /* Rotates the queries and keys in qkv by position * theta^(-2i/K), half-split pairs (i, i +
+     * K/2): RoPE (Su et al. 2021) as Hugging Face lays it out. inverse 1 rotates back (the backward
+     * pass). */
+    void (*rope)(struct backend *be, real_t *qkv, const int32_t *positions,
+                 struct attention_shape s, double theta, int N, int inverse);
+    /* out[N, H K]: causal attention within each document, scale 1/sqrt(K); lse[N, H] kept for
+     * backward. Tokens cu_seqlens[d] .. cu_seqlens[d + 1] - 1 are document d; cu_seqlens is host
+     * memory, [n_documents + 1]. */
+    void (*attention)(struct backend *be, real_t *out, float *lse, const real_t *qkv,
+                      const int32_t *cu_seqlens, int n_documents, struct attention_shape s);
+    /* dqkv[N, (H + 2G) K], overwritten */
+    void (*attention_backward)(struct backend *be, real_t *dqkv, const real_t *dout,
+                               const real_t *out, const float *lse, const real_t *qkv,
+                               const int32_t *cu_seqlens, int n_documents,
+                               struct attention_shape s);
+
+    /* Router: logits[N, E] (FP32) = x w^T, w[E, D]; then softmax, top-A of probs + bias (ties:
+     * lowest expert id; bias[E] FP32 or NULL), renormalised over the chosen, and the sums in *r. */
+    void (*route)(struct backend *be, struct routing *r, float *logits, const real_t *x,
+                  const real_t *w, const float *bias, int N, struct moe_shape s);
+    /* From dp[N, A] (gradient of r->p), balance[E] (host; added to the gradient of every token's
+     * probs) and dz (times 2 lse: gradient of lse): dlogits (scratch [N, E]), then dx += dlogits w,
+     * dw += dlogits^T x. */
+    void (*route_backward)(struct backend *be, real_t *dx, float *dw, float *dlogits,
+                           const struct routing *r, const float *dp, const float *balance, float dz,
+                           const real_t *x, const real_t *w, int N, struct moe_shape s);
+
+    /* Expert parallelism over the ep group; collective over grid->ep. The caller frees with
+     * moe_free. */
+    struct moe *(*moe_new)(struct backend *be, struct moe_shape s);
+    void (*moe_free)(struct backend *be, struct moe *m);
+    size_t (*moe_rows)(struct backend *be,
+                       struct moe_shape s); /* largest R, for sizing the arrays below */
+    /* Sends each token once to every rank that holds one of its experts, and lays the arrivals out
+     * by local expert: rows[R, D]. */
+    void (*moe_dispatch)(struct backend *be, struct moe *m, real_t *rows, const real_t *x,
+                         const struct routing *r, int N);
+    /* For each local expert e with weights up[e][2F, D] (gate first): z[R, 2F] = rows up^T;
+     * h[R, F] = p * silu(gate) * up. */
+    void (*experts_up)(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
+                       const real_t *up);
+    /* y[R, D] = h down[e]^T, down[e][D, F] */
+    void (*experts_down)(struct backend *be, struct moe *m, real_t *y, const real_t *h,
+                         const real_t *down);
+    /* Back to the tokens: out[N, D] = sum of a token's A results, by expert within a rank, then by
+     * rank. */
+    void (*moe_combine)(struct backend *be, struct moe *m, real_t *out, const real_t *y, int N);
+
+    /* The same way backward. dy[R, D] from dout[N, D]. */
+    void (*moe_combine_backward)(struct backend *be, struct moe *m, real_t *dy, const real_t *dout,
+                                 int N);
+    /* dz[R, 2F] and dp_rows[R] from dy; ddown[e][D, F] += dy^T h. dz may be z itself; h is used up.
+     */
+    void (*experts_down_backward)(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
+                                  float *ddown, const real_t *dy, const real_t *z, real_t *h,
+                                  const real_t *down);
+    /* drows[R, D] = dz up; dup[e][2F, D] += dz^T rows */
+    void (*experts_up_backward)(struct backend *be, struct moe *m, real_t *drows, float *dup,
+                                const real_t *dz, const real_t *rows, const real_t *up);
+    /* dx[N, D] = sum over a token's rows of drows, dp[N, A] from dp_rows. */
+    void (*moe_dispatch_backward)(struct backend *be, struct moe *m, real_t *dx, float *dp,
+                                  const real_t *drows, const float *dp_rows, int N);
+
+    /* Cross-entropy fused with the head: logits = x w^T, w[V, D], chunk by chunk, never whole.
+     * Returns the sum of weights[i] * (lse - logit[target]) over the targets that count (not -100),
+     * FP64. With dx: dx[N, D] = scale * gradient, dw[V, D] += likewise; without (NULL): the loss
+     * alone. */
+    double (*head)(struct backend *be, real_t *dx, float *dw, const real_t *x, const real_t *w,
+                   const int32_t *targets, const float *weights, float scale, int N, int V, int D);
+
+    /* a += b */
+    void (*add)(struct backend *be, real_t *a, const real_t *b, size_t n);
+
+    /* AdamW (Loshchilov and Hutter 2019, algorithm 2) with g = grad_scale * grad:
+     *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+     *   w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)
+     * on FP32 masters; weight (compute type) gets the rounded result; on cpu it may be the master
+     * itself. */
+    void (*adamw)(struct backend *be, float *master, real_t *weight, float *m, float *v,
+                  const float *grad, size_t n, struct adamw a);
+    double (*sum_squares)(struct backend *be, const float *x, size_t n); /* FP64, fixed order */
+
+    /* ---- collectives on backend memory; comm is one of grid's; in place ---- */
+    void (*all_reduce)(struct backend *be, MPI_Comm comm, float *x, size_t n); /* sum */
+    /* x holds sum(counts) elements; afterwards rank r's counts[r], at their place in x, hold the
+     * sum */
+    void (*reduce_scatter)(struct backend *be, MPI_Comm comm, float *x, const size_t *counts);
+    /* rank r's counts[r] elements of x, at their place, go to all */
+    void (*all_gather)(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts);
+    void (*sum_uint32)(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n); /* host memory */
+    void (*sum_double)(struct backend *be, MPI_Comm comm, double *x, size_t n);   /* host memory */
+};
+
+/* Opens the backend of this name ("cpu") on the grid, which is borrowed; NULL if this build has
+ * none of it. */
+struct backend *backend_open(const char *name, const struct grid *g);
+void backend_close(struct backend *be);
+
+/* Element i of a real_t array. */
+static inline real_t *real_at(const struct backend *be, const real_t *x, size_t i) {
+    return (char *)(uintptr_t)x + i * be->real_bytes;
+}
+#endif

@@ -1,0 +1,47 @@
+/* The CPU backend, within itself: each file fills its part of the table. */
+#ifndef REGULON_BACKEND_CPU_H
+#define REGULON_BACKEND_CPU_H
+#include "backend/backend.h"
+
+void cpu_open(struct backend *be);
+void cpu_close(struct backend *be);
+
+void cpu_fill_dense(struct backend *be);     /* embedding, norms, products, additions */
+void cpu_fill_attention(struct backend *be); /* RoPE and attention */
+void cpu_fill_route(struct backend *be);
+void cpu_fill_exchange(struct backend *be); /* dispatch and combine */
+void cpu_fill_experts(struct backend *be);
+void cpu_fill_head(struct backend *be);
+void cpu_fill_optimizer(struct backend *be);
+void cpu_fill_collectives(struct backend *be);
+
+enum transpose { NO_TRANSPOSE, TRANSPOSE };
+
+/* c[M, N] = alpha a b + beta c, where a is [M, K] (or [K, M] transposed) and b [K, N] (or [N, K]
+ * transposed); lda, ldb, ldc are row strides. One thread; thread-safe. */
+void cpu_gemm_serial(enum transpose ta, enum transpose tb, int M, int N, int K, float alpha,
+                     const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                     int ldc);
+/* The same with the rows of c shared out over the threads. */
+void cpu_gemm(enum transpose ta, enum transpose tb, int M, int N, int K, float alpha,
+              const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
+/* At least n floats for the calling thread, valid until it asks again; grows at the first steps,
+ * then stays. */
+float *cpu_scratch(struct backend *be, size_t n);
+void cpu_gemm_open(void); /* tells the library to use one thread: rows are shared out by cpu_gemm */
+const char *cpu_gemm_name(void); /* "OpenBLAS", "plain loops" */
+
+enum exchange_buffer { SEND_BUFFER, RECEIVE_BUFFER, N_EXCHANGE_BUFFERS };
+/* At least n floats, shared by all layers; grows at the first steps, then stays. Main thread. */
+float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n);
+
+/* Local experts' stretches of the rows that moe_dispatch laid out: expert e has rows offsets[e] to
+ * offsets[e + 1] - 1; row_p[R] is each row's probability. */
+struct moe_rows {
+    int n_local; /* experts of this rank */
+    struct moe_shape shape;
+    const int *offsets;
+    const float *row_p;
+};
+struct moe_rows cpu_moe_rows(const struct moe *m);
+#endif

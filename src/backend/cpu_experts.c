@@ -1,0 +1,109 @@
+/* The experts: y = Wd (p * silu(Wg x) * (Wu x)) on the rows that moe_dispatch laid out, and its
+ * gradient. */
+#include "config.h"
+#include "backend/cpu.h"
+#include "backend/cpu_exp.h"
+
+static inline float sigmoid(float x) {
+    return 1 / (1 + cpu_exp(-x));
+}
+
+static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv,
+                       const real_t *rowsv, const real_t *upv) {
+    (void)be;
+    struct moe_rows r = cpu_moe_rows(m);
+    size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
+    float *z = zv, *h = hv;
+    const float *rows = rowsv, *up = upv;
+    for (int e = 0; e < r.n_local; e++) {
+        size_t first = (size_t)r.offsets[e];
+        cpu_gemm(NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)(2 * F), (int)D, 1,
+                 rows + first * D, (int)D, up + (size_t)e * 2 * F * D, (int)D, 0, z + first * 2 * F,
+                 (int)(2 * F));
+    }
+#pragma omp parallel for
+    for (int i = 0; i < r.offsets[r.n_local]; i++) {
+        const float *gate = z + (size_t)i * 2 * F, *u = gate + F;
+        float *out = h + (size_t)i * F, p = r.row_p[i];
+        for (size_t j = 0; j < F; j++) out[j] = p * (gate[j] * sigmoid(gate[j])) * u[j];
+    }
+}
+
+static void experts_down(struct backend *be, struct moe *m, real_t *yv, const real_t *hv,
+                         const real_t *downv) {
+    (void)be;
+    struct moe_rows r = cpu_moe_rows(m);
+    size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
+    for (int e = 0; e < r.n_local; e++) {
+        size_t first = (size_t)r.offsets[e];
+        cpu_gemm(NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)F, 1,
+                 (const float *)hv + first * F, (int)F, (const float *)downv + (size_t)e * D * F,
+                 (int)F, 0, (float *)yv + first * D, (int)D);
+    }
+}
+
+/* dw[e] += a^T b over the expert's rows, a[., M], b[., N] */
+static void accumulate_weights(const struct moe_rows *r, float *dw, const float *a, size_t M,
+                               const float *b, size_t N) {
+    for (int e = 0; e < r->n_local; e++) {
+        size_t first = (size_t)r->offsets[e];
+        int n = r->offsets[e + 1] - r->offsets[e];
+        if (n > 0)
+            cpu_gemm(TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, 1, a + first * M, (int)M,
+                     b + first * N, (int)N, 1, dw + (size_t)e * M * N, (int)N);
+    }
+}
+
+static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv, float *dp_rows,
+                                  float *ddown, const real_t *dyv, const real_t *zv, real_t *hv,
+                                  const real_t *downv) {
+    (void)be;
+    struct moe_rows r = cpu_moe_rows(m);
+    size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
+    const float *dy = dyv, *z = zv, *down = downv;
+    float *dz = dzv, *h = hv;
+    accumulate_weights(&r, ddown, dy, D, h, F);
+    for (int e = 0; e < r.n_local; e++) {
+        size_t first = (size_t)r.offsets[e];
+        cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F, (int)D, 1,
+                 dy + first * D, (int)D, down + (size_t)e * D * F, (int)F, 0, h + first * F,
+                 (int)F);
+    }
+    /* h holds dh. With s = sigmoid(g), a = g s u: dp = sum dh a, dg = p dh u s (1 + g (1 - s)), du
+     * = p dh g s */
+#pragma omp parallel for
+    for (int i = 0; i < r.offsets[r.n_local]; i++) {
+        const float *gate = z + (size_t)i * 2 * F, *u = gate + F, *dh = h + (size_t)i * F;
+        float *dgate = dz + (size_t)i * 2 * F, *du = dgate + F, p = r.row_p[i], dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (size_t j = 0; j < F; j++) {
+            float g = gate[j], s = sigmoid(g), up = u[j], d = dh[j];
+            dot += d * g * s * up;
+            dgate[j] = p * d * up * s * (1 + g * (1 - s));
+            du[j] = p * d * g * s;
+        }
+        dp_rows[i] = dot;
+    }
+}
+
+static void experts_up_backward(struct backend *be, struct moe *m, real_t *drowsv, float *dup,
+                                const real_t *dzv, const real_t *rowsv, const real_t *upv) {
+    (void)be;
+    struct moe_rows r = cpu_moe_rows(m);
+    size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
+    const float *dz = dzv, *up = upv;
+    accumulate_weights(&r, dup, dz, 2 * F, rowsv, D);
+    for (int e = 0; e < r.n_local; e++) {
+        size_t first = (size_t)r.offsets[e];
+        cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)(2 * F),
+                 1, dz + first * 2 * F, (int)(2 * F), up + (size_t)e * 2 * F * D, (int)D, 0,
+                 (float *)drowsv + first * D, (int)D);
+    }
+}
+
+void cpu_fill_experts(struct backend *be) {
+    be->experts_up = experts_up;
+    be->experts_down = experts_down;
+    be->experts_down_backward = experts_down_backward;
+    be->experts_up_backward = experts_up_backward;
+}

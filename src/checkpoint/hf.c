@@ -1,0 +1,278 @@
+#include "config.h"
+#include "checkpoint/hf.h"
+#include "base/die.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/safetensors.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Where one stretch of a parameter of ours lies among the tensors of a folder: `n` elements from
+ * element `first` of the whole tensor named `name` are elements from `at` of our local part. */
+struct piece {
+    char name[120];
+    int n_dims;
+    int64_t dims[3]; /* of the tensor in the folder */
+    int64_t first, at, n;
+};
+
+/* Layer number of "model.layers.L.rest", and rest; -1 for other names. */
+static int split_layer(const char *name, const char **rest) {
+    int layer = -1, used = 0;
+    if (sscanf(name, "model.layers.%d.%n", &layer, &used) < 1 || used == 0) return -1;
+    *rest = name + used;
+    return layer;
+}
+
+/* Calls visit for every piece of parameter t of this rank, with the per-expert names of older
+ * transformers (`old`) or the fused ones. */
+static void each_piece(const struct model *m, const struct param *t, int old,
+                       void (*visit)(const struct param *t, const struct piece *p, void *context),
+                       void *context) {
+    struct piece p = {.n_dims = t->n_dims, .n = (int64_t)t->n};
+    memcpy(p.dims, t->dims, sizeof p.dims);
+    snprintf(p.name, sizeof p.name, "%s", t->name);
+    const char *rest = "";
+    int layer = split_layer(t->name, &rest);
+    if (layer >= 0 && old && strcmp(rest, "mlp.gate.weight") == 0)
+        snprintf(p.name, sizeof p.name, "model.layers.%d.block_sparse_moe.gate.weight", layer);
+    if (t->kind == PARAM_DENSE || !old) {
+        p.first = t->first_row * t->cols;
+        visit(t, &p, context);
+        return;
+    }
+    int up = strcmp(rest, "mlp.experts.gate_up_proj") == 0, parts = up ? 2 : 1;
+    int64_t rows = t->dims[1] / parts, first_expert = t->first_row / t->dims[1],
+            n_experts = t->rows / t->dims[1];
+    p.n_dims = 2, p.dims[0] = rows, p.dims[1] = t->cols, p.n = rows * t->cols;
+    for (int64_t e = 0; e < n_experts; e++)
+        for (int part = 0; part < parts; part++) {
+            snprintf(p.name, sizeof p.name,
+                     "model.layers.%d.block_sparse_moe.experts.%lld.w%d.weight", layer,
+                     (long long)(first_expert + e), up ? (part == 0 ? 1 : 3) : 2);
+            p.at = (e * parts + part) * p.n;
+            visit(t, &p, context);
+        }
+    (void)m;
+}
+
+struct loading {
+    struct safetensors *f;
+    float *to; /* the parameter's local part */
+};
+
+static void load_piece(const struct param *t, const struct piece *p, void *context) {
+    struct loading *load = context;
+    (void)t;
+    const struct safetensor *s = safetensors_find(load->f, p->name);
+    if (!s) die_user(EXIT_DATA, "%s: tensor '%s' is missing", load->f->path, p->name);
+    int same = s->n_dims == p->n_dims;
+    for (int d = 0; same && d < p->n_dims; d++) same = s->dims[d] == p->dims[d];
+    if (!same)
+        die_user(
+            EXIT_DATA,
+            "%s: tensor '%s' has %lld elements in %d dimensions, the model's has another shape",
+            load->f->path, p->name, (long long)s->n, s->n_dims);
+    safetensors_read(load->f, s, p->first, p->n, load->to + p->at);
+}
+
+/* What the whole model has in this folder's naming: elements of all tensors, to find left-over
+ * ones. */
+static int64_t elements_of(const struct params *p) {
+    int64_t n = 0;
+    for (int i = 0; i < p->n; i++) {
+        int64_t one = 1;
+        for (int d = 0; d < p->list[i].n_dims; d++) one *= p->list[i].dims[d];
+        n += one;
+    }
+    return n;
+}
+
+void hf_load(struct model *m, const char *folder) {
+    const struct params *p = m->params;
+    char *path = file_join(folder, "model.safetensors");
+    struct safetensors *f = safetensors_open(path);
+    int old = safetensors_find(f, "model.layers.0.block_sparse_moe.gate.weight") != NULL;
+    float *all = memory_alloc_array(p->size, sizeof *all);
+    for (int i = 0; i < p->n; i++) {
+        struct loading load = {.f = f, .to = all + p->list[i].offset};
+        each_piece(m, &p->list[i], old, load_piece, &load);
+    }
+    int64_t seen = 0;
+    for (int i = 0; i < f->n; i++) seen += f->list[i].n;
+    if (seen != elements_of(p))
+        die_user(EXIT_DATA,
+                 "%s: holds %lld values, the model %lld: there are tensors the model does not have",
+                 path, (long long)seen, (long long)elements_of(p));
+    m->be->to_real(m->be, m->weights, all, p->size);
+    memory_free(all);
+    safetensors_close(f);
+    memory_free(path);
+}
+
+/* ---- saving ---- */
+
+static char *config_json(const struct config *c, const struct shape *s) {
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:{s:f, "
+        "s:s}, s:f, s:b, s:i, s:i, s:i}",
+        "architectures", "MixtralForCausalLM", "model_type", "mixtral", "hidden_act", "silu",
+        "dtype", "float32", "vocab_size", s->V, "hidden_size", s->D, "intermediate_size", s->F,
+        "num_hidden_layers", s->L, "num_attention_heads", s->H, "num_key_value_heads", s->G,
+        "head_dim", s->K, "num_local_experts", s->E, "num_experts_per_tok", s->A, "rms_norm_eps",
+        c->model.rms_norm_eps, "rope_theta", s->theta, "rope_parameters", "rope_theta", s->theta,
+        "rope_type", "default", "router_aux_loss_coef", c->model.router_aux_loss_coef,
+        "tie_word_embeddings", s->tied, "eos_token_id", 0, "pad_token_id", 1, "bos_token_id", 2);
+    json_object_set_new(root, "sliding_window", s->window ? json_integer(s->window) : json_null());
+    json_object_set_new(root, "initializer_range", json_real(c->model.initializer_range));
+    json_object_set_new(root, "max_position_embeddings", json_integer(c->dataset.max_seq_length));
+    json_object_set_new(root, "use_cache", json_true());
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_decref(root);
+    return text;
+}
+
+/* The tensors of the whole model with their owners, in the order of the file. */
+struct plan {
+    struct safetensor *list;
+    int *owner;      /* rank that holds it */
+    size_t *element; /* place in the owner's arena */
+    int n, room;
+    int rank; /* whose table is being listed */
+};
+
+static void plan_piece(const struct param *t, const struct piece *p, void *context) {
+    struct plan *plan = context;
+    if (plan->n == plan->room) {
+        plan->room = plan->room ? 2 * plan->room : 256;
+        plan->list = memory_resize(plan->list, (size_t)plan->room * sizeof *plan->list);
+        plan->owner = memory_resize(plan->owner, (size_t)plan->room * sizeof *plan->owner);
+        plan->element = memory_resize(plan->element, (size_t)plan->room * sizeof *plan->element);
+    }
+    struct safetensor *s = &plan->list[plan->n];
+    memset(s, 0, sizeof *s);
+    s->name = memory_string(p->name);
+    s->n_dims = p->n_dims;
+    for (int d = 0; d < p->n_dims; d++) s->dims[d] = p->dims[d];
+    plan->owner[plan->n] = plan->rank;
+    plan->element[plan->n++] = t->offset + (size_t)p->at;
+}
+
+/* Dense tensors from rank 0, each ep rank's experts from the rank with dp_rank 0. Every rank makes
+ * the same plan. */
+static struct plan plan_of(const struct model *m) {
+    struct plan plan = {0};
+    for (int rank = 0; rank < m->be->grid->ep_size; rank++) {
+        struct grid there = *m->be->grid;
+        there.ep_rank = rank;
+        struct params *p = params_new(&m->s, &there, m->config);
+        plan.rank = rank;
+        for (int i = rank == 0 ? 0 : p->n_dense; i < p->n; i++)
+            each_piece(m, &p->list[i], /*old=*/1, plan_piece, &plan);
+        params_free(p);
+    }
+    return plan;
+}
+
+static void sync_folder(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) != 0) die_io("%s: %s", path, strerror(errno));
+    close(fd);
+}
+
+/* Streams every tensor from its owner through rank 0 into fd. Collective over world. */
+static void stream_tensors(const struct model *m, const struct plan *plan, int fd,
+                           const char *path) {
+    enum { CHUNK = 1 << 22 }; /* elements */
+    const struct grid *g = m->be->grid;
+    float *buffer = memory_alloc_array(CHUNK, sizeof *buffer);
+    for (int i = 0; i < plan->n; i++)
+        for (int64_t done = 0, n; done < plan->list[i].n; done += n) {
+            n = plan->list[i].n - done < CHUNK ? plan->list[i].n - done : CHUNK;
+            if (g->rank == plan->owner[i])
+                m->be->download(m->be, buffer,
+                                real_at(m->be, m->weights, plan->element[i] + (size_t)done),
+                                (size_t)n * sizeof *buffer);
+            if (plan->owner[i] != 0 && g->rank == plan->owner[i])
+                MPI_Send(buffer, (int)n, MPI_FLOAT, 0, 0, g->world);
+            if (g->rank != 0) continue;
+            if (plan->owner[i] != 0)
+                MPI_Recv(buffer, (int)n, MPI_FLOAT, plan->owner[i], 0, g->world, MPI_STATUS_IGNORE);
+            const char *p = (const char *)buffer;
+            for (size_t left = (size_t)n * sizeof *buffer; left > 0;) {
+                ssize_t put = write(fd, p, left);
+                if (put < 0 && errno == EINTR) continue;
+                if (put < 0) die_io("%s: %s", path, strerror(errno));
+                p += put, left -= (size_t)put;
+            }
+        }
+    memory_free(buffer);
+}
+
+/* Removes a folder that holds only files. */
+static void remove_folder(const char *folder) {
+    DIR *d = opendir(folder);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        char *path = file_join(folder, e->d_name);
+        unlink(path);
+        memory_free(path);
+    }
+    closedir(d);
+    rmdir(folder);
+}
+
+/* temporary takes the place of folder. */
+static void replace_folder(const char *temporary, const char *folder) {
+    char *older = memory_format("%s.old", folder), *parent = file_folder(folder);
+    remove_folder(older);
+    if (file_exists(folder) && rename(folder, older) != 0)
+        die_io("%s: %s", folder, strerror(errno));
+    if (rename(temporary, folder) != 0) die_io("%s: %s", folder, strerror(errno));
+    sync_folder(parent);
+    remove_folder(older);
+    memory_free(older);
+    memory_free(parent);
+}
+
+void hf_save(const struct model *m, const char *folder) {
+    struct plan plan = plan_of(m);
+    int rank = m->be->grid->rank, fd = -1;
+    char *temporary = memory_format("%s.tmp", folder),
+         *path = file_join(temporary, "model.safetensors"),
+         *json = file_join(temporary, "config.json");
+    if (rank == 0) {
+        remove_folder(temporary);
+        if (!file_make_folders(temporary)) die_io("%s: %s", temporary, strerror(errno));
+        char *text = config_json(m->config, &m->s);
+        if (!file_write_atomic(json, text, strlen(text))) die_io("%s: %s", json, strerror(errno));
+        free(text);
+        fd = safetensors_create(path, plan.list, plan.n);
+        if (fd < 0) die_io("%s: %s", path, strerror(errno));
+    }
+    for (int i = 0; i < plan.n; i++) { /* the other ranks fill in the sizes too */
+        plan.list[i].n = 1;
+        for (int d = 0; d < plan.list[i].n_dims; d++) plan.list[i].n *= plan.list[i].dims[d];
+    }
+    stream_tensors(m, &plan, fd, path);
+    if (rank == 0) {
+        if (fsync(fd) != 0 || close(fd) != 0) die_io("%s: %s", path, strerror(errno));
+        sync_folder(temporary);
+        replace_folder(temporary, folder);
+    }
+    MPI_Barrier(m->be->grid->world);
+    for (int i = 0; i < plan.n; i++) memory_free(plan.list[i].name);
+    memory_free(plan.list);
+    memory_free(plan.owner);
+    memory_free(plan.element);
+    memory_free(temporary);
+    memory_free(path);
+    memory_free(json);
+}

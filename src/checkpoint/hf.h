@@ -1,0 +1,18 @@
+/* A model as a Hugging Face folder: config.json and model.safetensors, with the names of Mixtral.
+ */
+#ifndef REGULON_CHECKPOINT_HF_H
+#define REGULON_CHECKPOINT_HF_H
+#include "model/model.h"
+
+/* Reads folder/model.safetensors into this rank's weights, each rank its own part. Experts may be
+ * named either way (block_sparse_moe.experts.N.w1/w2/w3, or mlp.experts.gate_up_proj/down_proj).
+ * die_user (65) naming a tensor that is missing, left over, or has another shape than the model's.
+ * Any rank; reads only. */
+void hf_load(struct model *m, const char *folder);
+
+/* Writes folder (made if absent; config.json, model.safetensors, FP32, one tensor an expert: the
+ * names that load everywhere). Written as folder.tmp, fsynced, renamed; an older folder is
+ * replaced. Collective over world; the tensors stream through rank 0, one at a time. A failed write
+ * ends the run with 74, the older folder untouched. */
+void hf_save(const struct model *m, const char *folder);
+#endif

@@ -1,0 +1,17 @@
+/* The two blocks of a layer, forward and backward beside each other; used by model.c only. */
+#ifndef REGULON_MODEL_BLOCK_H
+#define REGULON_MODEL_BLOCK_H
+#include "model/model.h"
+
+/* Weight i of the table in compute type, its gradient in FP32. */
+real_t *model_weight(const struct model *m, int i);
+float *model_grad(const struct model *m, int i);
+
+/* m->delta = attention(xn1); dxn = its gradient given dx = gradient of delta. */
+void attention_forward(struct model *m, int layer);
+void attention_backward(struct model *m, int layer);
+
+/* m->delta = experts(xn2); dxn likewise. balance[E] and dz: see backend->route_backward. */
+void experts_forward(struct model *m, int layer);
+void experts_backward(struct model *m, int layer, const float *balance, float dz);
+#endif

@@ -1,0 +1,117 @@
+#include "config.h"
+#include "model/params.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ALIGN = 64 /* elements; also the start of a q, k, v matrix */ };
+
+/* Appends a tensor of the dims a, b, c (0: absent); `joined`: right behind the one before. */
+static int append(struct params *p, const struct grid *g, enum param_kind kind,
+                  enum param_group group, float std, int joined, int64_t a, int64_t b, int64_t c,
+                  const char *format, ...) {
+    struct param *t = &p->list[p->n];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+    t->kind = kind, t->group = group, t->std = std;
+    t->n_dims = c ? 3 : b ? 2 : 1;
+    t->dims[0] = a, t->dims[1] = b, t->dims[2] = c;
+    t->cols = t->dims[t->n_dims - 1];
+    t->rows = 1;
+    for (int d = 0; d + 1 < t->n_dims; d++) t->rows *= t->dims[d];
+    if (kind == PARAM_EXPERT) {
+        t->rows /= g->ep_size;
+        t->first_row = t->rows * g->ep_rank;
+    }
+    t->n = (size_t)t->rows * (size_t)t->cols;
+    if (!joined) p->size = (p->size + ALIGN - 1) / ALIGN * ALIGN;
+    t->offset = p->size;
+    p->size += t->n;
+    return p->n++;
+}
+
+struct params *params_new(const struct shape *s, const struct grid *g, const struct config *c) {
+    struct params *p = memory_alloc(sizeof *p);
+    int64_t D = s->D, F = s->F, E = s->E, V = s->V, HK = (int64_t)s->H * s->K,
+            GK = (int64_t)s->G * s->K;
+    float std = (float)c->model.initializer_range, out = std;
+    float embed_std = c->model.init_embedding_std > 0 ? (float)c->model.init_embedding_std : std;
+    if (c->model.init_scaled_outputs) out /= sqrtf(2 * (float)s->L);
+    p->list = memory_alloc_array((size_t)s->L * 9 + 3, sizeof *p->list);
+    p->layers = memory_alloc_array((size_t)s->L, sizeof *p->layers);
+    p->embed = append(p, g, PARAM_DENSE, GROUP_EMBEDDING, embed_std, 0, V, D, 0,
+                      "model.embed_tokens.weight");
+    for (int l = 0; l < s->L; l++) {
+        struct layer_params *y = &p->layers[l];
+        const char *at = "model.layers.%d.self_attn.%s_proj.weight";
+        y->norm1 = append(p, g, PARAM_DENSE, GROUP_NORM, 0, 0, D, 0, 0,
+                          "model.layers.%d.input_layernorm.weight", l);
+        y->q = append(p, g, PARAM_DENSE, GROUP_MATRIX, std, 0, HK, D, 0, at, l, "q");
+        y->k = append(p, g, PARAM_DENSE, GROUP_MATRIX, std, 1, GK, D, 0, at, l, "k");
+        y->v = append(p, g, PARAM_DENSE, GROUP_MATRIX, std, 1, GK, D, 0, at, l, "v");
+        y->o = append(p, g, PARAM_DENSE, GROUP_MATRIX, out, 0, D, HK, 0, at, l, "o");
+        y->norm2 = append(p, g, PARAM_DENSE, GROUP_NORM, 0, 0, D, 0, 0,
+                          "model.layers.%d.post_attention_layernorm.weight", l);
+        y->router = append(p, g, PARAM_DENSE, GROUP_MATRIX, std, 0, E, D, 0,
+                           "model.layers.%d.mlp.gate.weight", l);
+    }
+    p->norm = append(p, g, PARAM_DENSE, GROUP_NORM, 0, 0, D, 0, 0, "model.norm.weight");
+    p->head = s->tied
+                  ? p->embed
+                  : append(p, g, PARAM_DENSE, GROUP_EMBEDDING, std, 0, V, D, 0, "lm_head.weight");
+    p->n_dense = p->n;
+    p->size = (p->size + ALIGN - 1) / ALIGN * ALIGN;
+    p->dense_size = p->size;
+    for (int l = 0; l < s->L; l++) {
+        struct layer_params *y = &p->layers[l];
+        y->up = append(p, g, PARAM_EXPERT, GROUP_MATRIX, std, 0, E, 2 * F, D,
+                       "model.layers.%d.mlp.experts.gate_up_proj", l);
+        y->down = append(p, g, PARAM_EXPERT, GROUP_MATRIX, out, 0, E, D, F,
+                         "model.layers.%d.mlp.experts.down_proj", l);
+    }
+    return p;
+}
+
+void params_free(struct params *p) {
+    if (!p) return;
+    memory_free(p->layers);
+    memory_free(p->list);
+    memory_free(p);
+}
+
+int params_find(const struct params *p, const char *name) {
+    for (int i = 0; i < p->n; i++)
+        if (strcmp(p->list[i].name, name) == 0) return i;
+    return -1;
+}
+
+int params_replicated(int64_t rows, int size) {
+    return rows < size;
+}
+
+void params_shard(int64_t rows, int rank, int size, int64_t *first, int64_t *last) {
+    if (params_replicated(rows, size)) {
+        *first = 0, *last = rows;
+        return;
+    }
+    int64_t unit = rows % 128 == 0 && rows / 128 >= size ? 128 : 1, units = rows / unit;
+    *first = units * rank / size * unit;
+    *last = units * (rank + 1) / size * unit;
+}
+
+void params_init(const struct params *p, uint64_t seed, float *weights) {
+    for (int i = 0; i < p->n; i++) {
+        const struct param *t = &p->list[i];
+        float *w = weights + t->offset;
+        uint64_t first = (uint64_t)t->first_row * (uint64_t)t->cols,
+                 stream = RANDOM_INIT + (uint64_t)i;
+#pragma omp parallel for
+        for (size_t k = 0; k < t->n; k++)
+            w[k] = t->std == 0 ? 1 : t->std * random_normal(seed, stream, first + k);
+    }
+}

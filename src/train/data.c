@@ -1,0 +1,91 @@
+#include "config.h"
+#include "base/die.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/pack.h"
+#include "train/run.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+enum { MOST_PATH = 4096 };
+
+/* The packed form of `path`, found or made on rank 0; every rank gets its name. */
+static char *packed(const char *path, const struct config *c, const char *cache) {
+    char name[MOST_PATH] = "";
+    if (log_rank() == 0) {
+        struct pack_options o = {.alphabet = (enum alphabet_kind)c->dataset.alphabet,
+                                 .text_field = c->dataset.text_field};
+        char *found = pack_cached(path, cache, &o);
+        if (strlen(found) >= sizeof name) die_user(EXIT_DATA, "%s: the name is too long", found);
+        strcpy(name, found);
+        memory_free(found);
+    }
+    user_agree();
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+    return memory_string(name);
+}
+
+static struct corpus *open_packed(const char *path, const struct config *c, const char *cache) {
+    char *name = packed(path, c, cache);
+    struct corpus *corpus = corpus_open(name);
+    memory_free(name);
+    return corpus;
+}
+
+/* The user's mistakes that only the data show. On rank 0. */
+static void check(const struct run_data *d, const struct config *c) {
+    for (int i = 0; i < d->n_sources; i++) {
+        const struct corpus *corpus = d->corpora[i];
+        if (corpus->max_token >= (uint64_t)c->model.vocab_size)
+            die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", corpus->path,
+                     corpus->max_token, (long long)c->model.vocab_size);
+        if (stream_tokens(d->train[i]) == 0)
+            die_user(EXIT_DATA, "%s: no tokens to train on (%lld records)", corpus->path,
+                     (long long)corpus->n_records);
+    }
+    if (c->validation.enabled && !d->held_out)
+        die_user(EXIT_CONFIG, "validation.enabled: nothing is held out; set dataset.holdout_share "
+                              "or validation.data_path");
+    if (c->validation.enabled && stream_targets(d->held_out) == 0)
+        die_user(EXIT_CONFIG, "validation.enabled: the held-out part has no targets; try "
+                              "dataset.holdout_by block or a larger "
+                              "dataset.holdout_share");
+}
+
+void run_data_open(struct run_data *d, const struct config *c, const char *cache) {
+    memset(d, 0, sizeof *d);
+    d->n_sources = c->dataset.n_sources ? (int)c->dataset.n_sources : 1;
+    d->corpora = memory_alloc_array((size_t)d->n_sources, sizeof *d->corpora);
+    d->train = memory_alloc_array((size_t)d->n_sources, sizeof(struct stream *));
+    d->weights = memory_alloc_array((size_t)d->n_sources, sizeof *d->weights);
+    for (int i = 0; i < d->n_sources; i++) {
+        const struct config_source *source = c->dataset.n_sources ? &c->dataset.sources[i] : NULL;
+        d->corpora[i] = open_packed(source ? source->path : c->dataset.path, c, cache);
+        d->train[i] = stream_open(d->corpora[i], c, STREAM_TRAIN);
+        d->weights[i] = source ? source->weight : 1;
+    }
+    if (c->validation.data_path) {
+        d->held_out_corpus = open_packed(c->validation.data_path, c, cache);
+        d->held_out = stream_open(d->held_out_corpus, c, STREAM_ALL);
+    } else if (c->dataset.holdout_share > 0)
+        d->held_out = stream_open(d->corpora[0], c, STREAM_HELD_OUT);
+    if (log_rank() == 0) check(d, c);
+    user_agree();
+    for (int k = 0; k < MARKOV_ORDERS; k++) d->markov.bits_per_base[k] = NAN;
+    if (log_rank() == 0 && c->validation.enabled)
+        markov_score(d->train[0], d->held_out, c, &d->markov);
+}
+
+void run_data_close(struct run_data *d) {
+    if (d->held_out) stream_close(d->held_out);
+    if (d->held_out_corpus) corpus_close(d->held_out_corpus);
+    for (int i = 0; i < d->n_sources; i++) {
+        stream_close(d->train[i]);
+        corpus_close(d->corpora[i]);
+    }
+    memory_free(d->corpora);
+    memory_free(d->train);
+    memory_free(d->weights);
+}

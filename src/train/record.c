@@ -1,0 +1,119 @@
+#include "config.h"
+#include "train/record.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "train/report.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+void record_begin(struct record *r) {
+    r->start = MPI_Wtime();
+}
+void record_drawn(struct record *r) {
+    r->drawn = MPI_Wtime();
+}
+void record_gradients(struct record *r) {
+    r->gradients = MPI_Wtime();
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Minimum, median and maximum over ranks of this rank's mine[N_PHASES], on rank 0. */
+static void gather_timing(const struct grid *g, const double *mine, double timing[N_PHASES][3]) {
+    size_t P = (size_t)g->n_ranks;
+    double *all = memory_alloc_array(P * N_PHASES, sizeof *all),
+           *one = memory_alloc_array(P, sizeof *one);
+    MPI_Gather(mine, N_PHASES, MPI_DOUBLE, all, N_PHASES, MPI_DOUBLE, 0, g->world);
+    for (int k = 0; k < N_PHASES && g->rank == 0; k++) {
+        for (size_t r = 0; r < P; r++) one[r] = all[r * N_PHASES + (size_t)k];
+        qsort(one, P, sizeof *one, by_value);
+        timing[k][0] = one[0];
+        timing[k][1] = P % 2 ? one[P / 2] : (one[P / 2 - 1] + one[P / 2]) / 2;
+        timing[k][2] = one[P - 1];
+    }
+    memory_free(all);
+    memory_free(one);
+}
+
+/* Mean over layers of (tokens of the busiest expert / mean). */
+static double load_balance(const struct model *m) {
+    double sum = 0;
+    for (int l = 0; l < m->s.L; l++) {
+        double most = 0, all = 0;
+        for (int e = 0; e < m->s.E; e++) {
+            double n = m->counts_sum[l * m->s.E + e];
+            all += n;
+            if (n > most) most = n;
+        }
+        sum += all > 0 ? most * m->s.E / all : 1;
+    }
+    return sum / m->s.L;
+}
+
+static double peak_memory(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss * 1024;
+}
+
+static void note_skipped(struct record *r, struct run *run, int64_t step,
+                         const struct step_sums *s) {
+    char text[200];
+    snprintf(text, sizeof text, "loss %g, gradient norm %g; %lld in a row", s->loss, s->grad_norm,
+             (long long)r->bad_steps);
+    log_info("train", "step %lld skipped: %s", (long long)step, text);
+    if (run->grid.rank == 0) metrics_event(run->metrics, EVENT_SKIPPED, step, text);
+}
+
+void record_end(struct record *r, struct run *run, int64_t step, const struct step_sums *s,
+                double lr) {
+    struct model *m = run->model;
+    const struct config *c = run->config;
+    double now = MPI_Wtime(), step_s = now - r->start;
+    r->tokens += (int64_t)s->tokens;
+    r->bad_steps = s->finite ? 0 : r->bad_steps + 1;
+    if (!s->finite) note_skipped(r, run, step, s);
+    int due = step == 1 || step % c->logger.frequency == 0 || step == c->num_train_steps;
+    if (!due) {
+        run->be->exchange_s = 0;
+        return;
+    }
+    double mine[N_PHASES] = {
+        [PHASE_DATA] = r->drawn - r->start, [PHASE_FORWARD] = m->forward_s,
+        [PHASE_BACKWARD] = m->backward_s,   [PHASE_EXCHANGE] = run->be->exchange_s,
+        [PHASE_REDUCE] = s->reduce_s,       [PHASE_OPTIMIZER] = now - r->gradients};
+    double flops = shape_flops(&m->s, s->tokens, s->sum_len2) / step_s / run->grid.n_ranks;
+    float *entropy = memory_alloc_array((size_t)m->s.L, sizeof *entropy);
+    for (int l = 0; l < m->s.L; l++)
+        entropy[l] = (float)(m->entropy_sum[l] / (s->tokens > 0 ? s->tokens : 1));
+    struct metrics_step row = {.step = step,
+                               .tokens = r->tokens,
+                               .loss = s->loss,
+                               .aux_loss = s->aux,
+                               .z_loss = s->z,
+                               .grad_norm = s->grad_norm,
+                               .learning_rate = lr,
+                               .step_s = step_s,
+                               .tokens_per_s = s->tokens / step_s,
+                               .tflops = flops / 1e12,
+                               .mfu = flops / run->peak_flops,
+                               .memory_bytes = peak_memory(),
+                               .useful_tokens = (int64_t)s->targets,
+                               .padded_tokens =
+                                   (int64_t)run->grid.n_ranks * c->grad_acc_steps * m->capacity -
+                                   (int64_t)s->tokens,
+                               .expert_tokens = m->counts_sum,
+                               .router_entropy = entropy};
+    gather_timing(&run->grid, mine, row.timing);
+    run->be->exchange_s = 0;
+    if (run->grid.rank == 0) {
+        report_step(c, &row, load_balance(m));
+        metrics_step(run->metrics, &row);
+    }
+    memory_free(entropy);
+}

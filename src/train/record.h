@@ -1,0 +1,20 @@
+/* What a step is remembered by: its clock, its row in metrics.h5, its line on stdout. */
+#ifndef REGULON_TRAIN_RECORD_H
+#define REGULON_TRAIN_RECORD_H
+#include "train/run.h"
+#include "train/step.h"
+
+struct record {
+    int64_t tokens;                 /* real tokens so far, whole grid */
+    int64_t bad_steps;              /* skipped, in a row */
+    double start, drawn, gradients; /* MPI_Wtime */
+};
+
+/* The marks of a step, in this order. record_end prints and writes where the step is due
+ * (logger.frequency) or was skipped; collective over world. */
+void record_begin(struct record *r);
+void record_drawn(struct record *r);
+void record_gradients(struct record *r);
+void record_end(struct record *r, struct run *run, int64_t step, const struct step_sums *sums,
+                double lr);
+#endif

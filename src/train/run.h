@@ -1,0 +1,54 @@
+/* Everything a run has open, from the deck to the metrics. */
+#ifndef REGULON_TRAIN_RUN_H
+#define REGULON_TRAIN_RUN_H
+#include "backend/backend.h"
+#include "config/config.h"
+#include "data/corpus.h"
+#include "data/loader.h"
+#include "data/markov.h"
+#include "data/stream.h"
+#include "metrics/metrics.h"
+#include "model/model.h"
+#include "optim/optimizer.h"
+
+/* Corpora and the streams cut from them. */
+struct run_data {
+    int n_sources;
+    struct corpus **corpora;
+    struct stream **train;          /* [n_sources] */
+    double *weights;                /* [n_sources] */
+    struct corpus *held_out_corpus; /* of validation.data_path, else NULL */
+    struct stream *held_out;        /* NULL: nothing is held out */
+    struct markov_result markov;
+};
+
+struct run {
+    struct config *config;
+    struct grid grid;
+    struct backend *be;
+    char *folder; /* the run folder */
+    struct run_data data;
+    struct loader *loader;
+    struct model *model;
+    struct optimizer *optimizer;
+    struct metrics *metrics; /* rank 0 only */
+    struct batch **batches;  /* [grad_acc_steps] of a step */
+    struct batch *scratch;   /* for validation */
+    double peak_flops;       /* FLOP/s of this rank's matrix product, measured at start */
+};
+
+/* Packs what is not packed (rank 0), opens the corpora, cuts the streams, fits the Markov baseline
+ * (rank 0) when there is held-out data. Collective over MPI_COMM_WORLD; user's mistakes end the run
+ * (65, 78). */
+void run_data_open(struct run_data *d, const struct config *c, const char *cache_folder);
+void run_data_close(struct run_data *d);
+
+/* The backend that the deck asks for or, with auto, the best there is; engines too. die_user (78)
+ * on rank 0. Collective. */
+struct backend *run_backend(const struct config *c, const struct grid *g);
+
+/* Opens a training run in its folder, made if absent. Collective over MPI_COMM_WORLD. The caller
+ * has loaded the deck, which the run takes over. */
+void run_open(struct run *r, struct config *c);
+void run_close(struct run *r);
+#endif

@@ -1,0 +1,226 @@
+/* Golden cases: Mixtral as Hugging Face transformers computes it, in FP32. `golden.npP [--ep N]
+ * FOLDER...` checks folders with config.json, model.safetensors and reference.safetensors
+ * (tests/golden/README.md) on a grid of P ranks, ep_size N; without arguments the committed cases
+ * on every grid of P ranks. */
+#include "config.h"
+#include "backend/backend.h"
+#include "base/die.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "checkpoint/hf.h"
+#include "checkpoint/safetensors.h"
+#include "data/batch.h"
+#include "model/model.h"
+#include "optim/optimizer.h"
+#include "step.h"
+#include "tap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reference {
+    struct safetensors *f;
+    int B, T, V;           /* of input_ids and logits */
+    int32_t *ids, *labels; /* [B T] */
+    int *document;         /* [n_documents + 1] where documents begin in the flattened tokens */
+    int n_documents;
+};
+
+static float *read_floats(const struct reference *r, const char *name, int64_t *n) {
+    const struct safetensor *t = safetensors_find(r->f, name);
+    if (!t) die("the reference has no '%s'", name);
+    float *x = memory_alloc_array((size_t)t->n, sizeof *x);
+    safetensors_read(r->f, t, 0, t->n, x);
+    if (n) *n = t->n;
+    return x;
+}
+
+static double read_scalar(const struct reference *r, const char *name) {
+    float *x = read_floats(r, name, NULL), value = x[0];
+    memory_free(x);
+    return (double)value;
+}
+
+static struct reference reference_open(const char *folder) {
+    struct reference r = {0};
+    char *path = file_join(folder, "reference.safetensors");
+    r.f = safetensors_open(path);
+    memory_free(path);
+    const struct safetensor *ids = safetensors_find(r.f, "input_ids"),
+                            *cu = safetensors_find(r.f, "cu_seqlens"),
+                            *logits = safetensors_find(r.f, "logits");
+    r.B = (int)ids->dims[0], r.T = (int)ids->dims[1], r.V = (int)logits->dims[2];
+    r.ids = memory_alloc_array((size_t)ids->n, sizeof *r.ids);
+    r.labels = memory_alloc_array((size_t)ids->n, sizeof *r.labels);
+    safetensors_read_int32(r.f, ids, r.ids);
+    safetensors_read_int32(r.f, safetensors_find(r.f, "labels"), r.labels);
+    r.n_documents = cu ? (int)cu->n - 1 : r.B;
+    r.document = memory_alloc_array((size_t)r.n_documents + 1, sizeof *r.document);
+    if (cu)
+        safetensors_read_int32(r.f, cu, r.document);
+    else
+        for (int d = 0; d <= r.B; d++) r.document[d] = d * r.T;
+    return r;
+}
+
+static void reference_close(struct reference *r) {
+    memory_free(r->ids);
+    memory_free(r->labels);
+    memory_free(r->document);
+    safetensors_close(r->f);
+}
+
+/* Documents go round to the ranks; a rank may get none. */
+static struct batch *deal(const struct reference *r, const struct grid *g) {
+    struct batch *b = batch_new(r->B * r->T);
+    for (int d = g->rank; d < r->n_documents; d += g->n_ranks)
+        batch_append(b, r->ids + r->document[d], r->labels + r->document[d], NULL,
+                     r->document[d + 1] - r->document[d]);
+    return b;
+}
+
+static struct config *config_of(const char *folder, const struct grid *g) {
+    char *json = file_join(folder, "config.json");
+    char *text = memory_format(
+        "model: {config: %s}\nnum_train_steps: 20\nparallelism: {dp_size: %d, ep_size: %d}\n"
+        "router: {aux_loss: hf, balance_over: world}\n"
+        "optimizer: {lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, "
+        "decay_norms: true, decay_embeddings: true, max_grad_norm: 1.0}\n"
+        "scheduler: {kind: constant, warmup_steps: 0}\ndataset: {path: unused}\n",
+        json, g->dp_size, g->ep_size);
+    struct config *c = config_parse(text, "golden");
+    memory_free(text);
+    memory_free(json);
+    return c;
+}
+
+/* Largest |logit - reference| of this rank's documents. */
+static double logits_error(struct model *m, const struct reference *r, const struct grid *g) {
+    size_t n = (size_t)m->N * (size_t)m->s.V;
+    real_t *device = m->be->alloc(m->be, (n + 1) * m->be->real_bytes);
+    float *ours = memory_alloc_array(n + 1, sizeof *ours), *theirs = read_floats(r, "logits", NULL);
+    model_logits(m, device);
+    m->be->download(m->be, ours, device, n * sizeof *ours);
+    double worst = 0;
+    size_t at = 0;
+    for (int d = g->rank; d < r->n_documents; d += g->n_ranks)
+        for (size_t i = (size_t)r->document[d] * (size_t)r->V;
+             i < (size_t)r->document[d + 1] * (size_t)r->V; i++) {
+            double e = fabs((double)ours[at++] - (double)theirs[i]);
+            if (!(e <= worst)) worst = e;
+        }
+    m->be->release(m->be, device);
+    memory_free(ours);
+    memory_free(theirs);
+    return worst;
+}
+
+/* Relative Frobenius error of this rank's part of gradient i, against the reference's whole
+ * tensor's norm. */
+static double gradient_error(struct model *m, const struct reference *r, int i) {
+    const struct param *t = &m->params->list[i];
+    char *name = memory_format("grad.%s", t->name);
+    int64_t n;
+    float *theirs = read_floats(r, name, &n), *ours = memory_alloc_array(t->n, sizeof *ours);
+    m->be->download(m->be, ours, m->grads + t->offset, t->n * sizeof *ours);
+    double error = 0, norm = 0;
+    const float *part = theirs + t->first_row * t->cols;
+    for (size_t k = 0; k < t->n; k++) error += pow((double)ours[k] - (double)part[k], 2);
+    for (int64_t k = 0; k < n; k++) norm += pow((double)theirs[k], 2);
+    if (t->kind == PARAM_EXPERT)
+        MPI_Allreduce(MPI_IN_PLACE, &error, 1, MPI_DOUBLE, MPI_SUM, m->be->grid->ep);
+    memory_free(theirs);
+    memory_free(ours);
+    memory_free(name);
+    return sqrt(error / norm);
+}
+
+static void check_gradients(struct model *m, const struct reference *r) {
+    double worst = 0;
+    const char *where = "";
+    for (int i = 0; i < m->params->n; i++) {
+        double e = gradient_error(m, r, i);
+        if (!(e <= worst)) worst = e, where = m->params->list[i].name;
+    }
+    tap_ok(worst <= 1e-5, "gradients within 1e-5: worst %.2e (%s)", worst, where);
+}
+
+static void check_trajectory(struct model *m, struct optimizer *o, const struct reference *r,
+                             const struct batch *b) {
+    int64_t n;
+    float *loss = read_floats(r, "traj.loss_total", &n),
+          *norm = read_floats(r, "traj.grad_norm", NULL);
+    double worst_loss = 0, worst_norm = 0, coef = m->config->model.router_aux_loss_coef;
+    for (int64_t s = 0; s < n; s++) {
+        struct step_sums sums = step_gradients(m, o, &b, 1);
+        double total = sums.loss + coef * sums.aux;
+        double e = fabs(total / (double)loss[s] - 1),
+               f = fabs(sums.grad_norm / (double)norm[s] - 1);
+        if (!(e <= worst_loss)) worst_loss = e;
+        if (!(f <= worst_norm)) worst_norm = f;
+        step_apply(o, &sums, m->config->optimizer.lr);
+    }
+    tap_ok(worst_loss <= 1e-4, "20 steps: loss within 1e-4: worst %.2e", worst_loss);
+    tap_ok(worst_norm <= 1e-3, "20 steps: gradient norm within 1e-3: worst %.2e", worst_norm);
+    memory_free(loss);
+    memory_free(norm);
+}
+
+static void check_case(const char *folder, const struct grid *g) {
+    struct reference r = reference_open(folder);
+    struct config *c = config_of(folder, g);
+    struct backend *be = backend_open("cpu", g);
+    struct model *m = model_new(c, be, r.B * r.T, /*with_gradients=*/1);
+    struct optimizer *o = optimizer_new(m);
+    struct batch *b = deal(&r, g);
+    const struct batch *only = b;
+    tap_note("%s on %d x %d", file_basename(folder), g->dp_size, g->ep_size);
+    hf_load(m, folder);
+    model_forward(m, b);
+    double e = logits_error(m, &r, g);
+    MPI_Allreduce(MPI_IN_PLACE, &e, 1, MPI_DOUBLE, MPI_MAX, g->world);
+    tap_ok(e <= 2e-5, "logits within 2e-5: worst %.2e", e);
+    struct step_sums sums = step_gradients(m, o, &only, 1);
+    e = fabs(sums.loss / read_scalar(&r, "loss_ce") - 1);
+    tap_ok(e <= 1e-6, "cross-entropy within 1e-6: %.2e", e);
+    e = fabs(sums.aux / read_scalar(&r, "loss_aux") - 1);
+    tap_ok(e <= 1e-6, "auxiliary loss within 1e-6: %.2e", e);
+    check_gradients(m, &r);
+    hf_load(m, folder);
+    check_trajectory(m, o, &r, b);
+    batch_free(b);
+    optimizer_free(o);
+    model_free(m);
+    backend_close(be);
+    config_free(c);
+    reference_close(&r);
+}
+
+static void check_grid(int dp, int ep, char *const *folders, int n) {
+    struct grid g;
+    grid_open(&g, dp, ep);
+    for (int i = 0; i < n; i++) check_case(folders[i], &g);
+    grid_close(&g);
+}
+
+int main(int argc, char **argv) {
+    tap_open(&argc, &argv);
+    int n_ranks;
+    int64_t ep = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
+    if (argc > 1) {
+        int first = 1;
+        if (argc > 3 && strcmp(argv[1], "--ep") == 0 && text_to_int(argv[2], &ep)) first = 3;
+        check_grid(n_ranks / (int)ep, (int)ep, argv + first, argc - first);
+        return tap_close();
+    }
+    const char *srcdir = getenv("srcdir");
+    char *folders[3];
+    static const char *const names[] = {"tiny", "finegrained_tied", "packed"};
+    for (int i = 0; i < 3; i++)
+        folders[i] = memory_format("%s/tests/golden/%s", srcdir ? srcdir : ".", names[i]);
+    for (ep = 1; ep <= n_ranks; ep *= 2) check_grid(n_ranks / (int)ep, (int)ep, folders, 3);
+    for (int i = 0; i < 3; i++) memory_free(folders[i]);
+    return tap_close();
+}
