@@ -46,6 +46,17 @@ static void test_by_hand(void) {
     hand_free(a);
     hand_free(b);
 
+    /* without BOS: T knows the C before it, not the record before that */
+    static const char *const repeats[] = {"AGCAAGCAAGCACT"}, *const two[] = {"AG", "CT"};
+    a = hand_text(repeats, 1), b = hand_text(two, 2);
+    c = hand_config(16, 8, 64);
+    c.dataset.bos_eos = BOS_NONE;
+    score(a, b, &c, &r);
+    tap_ok(r.n_targets == 2 && r.bits_per_base[3] == r.bits_per_base[1],
+           "no letter counts across documents");
+    hand_free(a);
+    hand_free(b);
+
     static const char *const nothing[] = {"NNN"};
     a = hand_text(nothing, 1);
     c = hand_config(16, 8, 64);

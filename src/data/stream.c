@@ -57,7 +57,7 @@ static int64_t content_of(const struct config *c) {
 
 /* One block in so many is held out. */
 static int64_t holdout_period(const struct config *c) {
-    return llround(1 / c->dataset.holdout_share);
+    return llround(fmin(1 / c->dataset.holdout_share, 1e15));
 }
 
 void stream_check(const struct corpus *corpus, const struct config *c) {
