@@ -1,4 +1,4 @@
-/* A micro-batch: documents packed to exactly token_micro_batch_size tokens. */
+/* A micro-batch: documents packed to at most token_micro_batch_size tokens. */
 #ifndef REGULON_DATA_BATCH_H
 #define REGULON_DATA_BATCH_H
 #include <stdint.h>
@@ -9,7 +9,7 @@ struct batch {
     int n_documents;
     int64_t n_targets; /* targets that count */
     double weight;     /* sum of weights over them */
-    int32_t *tokens;   /* [capacity] */
+    int32_t *tokens;   /* [capacity]; TOKEN_PAD from n on */
     int32_t *targets; /* [capacity] what token i is followed by, within its document; -100: does not
                          count */
     float *weights;   /* [capacity] weight of targets[i]; 0 where it does not count */
@@ -17,13 +17,14 @@ struct batch {
     int32_t *cu_seqlens; /* [n_documents + 1], room for capacity + 1 */
 };
 
-struct batch *batch_new(int capacity);
+struct batch *batch_new(int capacity); /* no tokens, all padding; the caller frees it */
 void batch_free(struct batch *b);
-void batch_clear(struct batch *b); /* no tokens */
+void batch_clear(struct batch *b); /* no tokens, all padding */
 
 /* Appends a document: tokens[n], labels[n] (label i belongs to token i and is predicted from token
  * i-1; -100 does not count; labels[0] is never used), weights[n] of the labels, or NULL: all 1.
- * There must be room. */
+ * There must be room. The three may be the batch's own rooms: b->tokens + b->n, b->targets + b->n,
+ * b->weights + b->n. */
 void batch_append(struct batch *b, const int32_t *tokens, const int32_t *labels,
                   const float *weights, int n);
 #endif

@@ -9,13 +9,18 @@ enum { MARKOV_MAX_ORDER = 8, MARKOV_ORDERS = MARKOV_MAX_ORDER + 1 };
 struct markov_result {
     double bits_per_base[MARKOV_ORDERS]; /* on the held-out targets; NaN if there are none */
     double alpha[MARKOV_ORDERS];         /* the add-alpha chosen on training data */
-    int best;                            /* order with the fewest bits */
-    int64_t n_targets;
+    int best;                            /* order with the fewest bits; 0 if there are no targets */
+    int64_t n_targets;                   /* scored */
 };
 
-/* Fits orders 0..8 on the training stream (add-alpha, alpha chosen per order on training data by
- * leaving one tenth of it out in turn) and scores them on the same targets as the model. For the
- * dna and rna alphabets. */
+/* Fits orders 0..8 on the micro-batches of the training stream and scores them on the validation's
+ * (the first validation.num_batches, 0: all): the same targets as the model, each predicted from
+ * the letters before it in its document, at most `order`, fewer where a document starts or another
+ * token intervenes. p(x | context) = (n + alpha) / (N + 4 alpha), alpha a power of 2 per order: the
+ * one under which each training target is best predicted from all others (leave-one-out
+ * likelihood). Case does not matter; targets that are not one of the alphabet's four letters are
+ * not scored. Training streams of more than 2^27 tokens are sampled evenly. For dna and rna; other
+ * alphabets have no targets. One rank, no MPI; about 0.2 s for a bacterial genome. */
 void markov_score(const struct stream *train, const struct stream *held_out, const struct config *c,
-                  struct markov_result *r);
+                  struct markov_result *result);
 #endif

@@ -12,33 +12,40 @@ enum stream_part { STREAM_TRAIN, STREAM_HELD_OUT, STREAM_ALL };
 
 struct stream;
 
-/* The training, held-out or whole part of a corpus under c->dataset. The corpus is borrowed. The
- * held-out part never has a reverse strand. Segments without tokens, or an empty part, are
- * ordinary. */
+/* What c->dataset asks for and this corpus cannot give, or windows that do not advance: die_user
+ * (78). For rank 0, before user_agree(); stream_open looks again. */
+void stream_check(const struct corpus *corpus, const struct config *c);
+
+/* The training, held-out or whole part of a corpus under c->dataset. The corpus is borrowed.
+ * Segments without tokens, or an empty part, are ordinary. With holdout_by record it reads the
+ * names of all records (HDF5).
+ *
+ * A training segment is held twice with reverse_complement, forward and then as its reverse
+ * complement; the other parts never. bos_eos record: BOS and EOS at the ends of a strand that are
+ * ends of the record; window: around each window; none: nowhere. BOS and EOS are never targets.
+ * Ready tokens of 2 or 4 bytes know no BOS, so the corpus's EOS stands for it.
+ *
+ * Each base that may be a target (labels.h) is one exactly once in a pass over the windows, but for
+ * the first token of a segment that neither BOS nor, held out, stride > 0 bases of the record
+ * precede, and, with stride 0 and not bos_eos window, the first token of each continuing window:
+ * nothing is there to predict them from. */
 struct stream *stream_open(const struct corpus *corpus, const struct config *c,
                            enum stream_part part);
 void stream_close(struct stream *s);
-int64_t stream_tokens(const struct stream *s);  /* length of the virtual stream */
-int64_t stream_targets(const struct stream *s); /* targets in one pass over it */
+int64_t stream_tokens(const struct stream *s); /* length of the virtual stream */
 
-/* One document cut out of the stream: a window or what a chunk's edges leave of one. */
-struct stream_document {
-    int64_t n;        /* tokens written */
-    int first_target; /* index of the first token of the document that may be a target (>= 1) */
-};
+/* Targets in one pass over its windows, each read whole (a chunk's edge inside a window costs one
+ * more). Scans the corpus: milliseconds per million tokens. */
+int64_t stream_targets(const struct stream *s);
 
 /* Fills tokens[n] from stream position `at` up to the end of the window there, at most n tokens;
- * labels[n] gets the token as target or -100 (context, alphabet, tags, first token of the
- * document), weights[n] its weight. Returns the number of tokens written; 0 only at the end of the
- * stream. */
+ * labels[n] gets the token as target or -100 (context, alphabet, tags, first token of what is
+ * read), weights[n] its weight. Returns the number of tokens written; 0 only at the end of the
+ * stream or for n = 0. Any thread. */
 int64_t stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *tokens, int32_t *labels,
                     float *weights);
 
-/* Calls visit once per segment with its bases in order (one strand each), for counting k-mers:
- * text[n] of tokens, target[n] 1 where the token counts as a target somewhere in this part of the
- * corpus. */
-void stream_each_segment(const struct stream *s,
-                         void (*visit)(const int32_t *tokens, const unsigned char *target,
-                                       int64_t n, void *context),
-                         void *context);
+/* Whether a record of this name is held out under holdout_by record: the same for the same name,
+ * always. */
+int stream_holds_out(const char *name, double share);
 #endif
