@@ -123,17 +123,22 @@ struct config {
     char *deck_name; /* not a key: the deck's name without folder and .yaml */
 };
 
-/* Reads `deck` (a YAML file, or the bare name of an installed deck), then words[n] of the form key=value.
- * Called on rank 0; on a mistake die_user, naming the key, what was seen and where, and the nearest known key.
- * Paths in the deck are relative to the deck, in words to the working directory. */
+/* Reads `deck` (a file, when the name has a / or ends in .yaml; else the name of an installed
+ * deck), then words[n] of the form key=value, over model.config's file, over defaults. On rank 0. A
+ * mistake ends in die_user (64: a word without =; 78: all else), naming key, what was seen, where,
+ * and the nearest known key. Paths become absolute: in the deck they are relative to it, in words
+ * to the working directory. */
 struct config *config_load(const char *deck, char *const *words, int n);
 
-/* The same from text that config_write made; for the other ranks. `name` is used in messages. */
+/* The same from text that config_write made; any rank. Reads no other file, not even model.config,
+ * whose keys the text holds too; paths stay as they are. `name` is used in messages and, without
+ * folder and .yaml, as deck_name. */
 struct config *config_parse(const char *text, const char *name);
 
-/* Collective over MPI_COMM_WORLD: rank 0 loads, the others get its result. */
+/* Collective over MPI_COMM_WORLD: rank 0 loads and refuses a deck without data to train on, the
+ * others get its result; holds the user_agree for it. */
 struct config *config_load_all(const char *deck, char *const *words, int n);
-void config_free(struct config *c);
+void config_free(struct config *c); /* NULL is fine */
 
 /* Every key with its value, as YAML that config_parse reads back to the same struct: used.yaml. */
 void config_write(const struct config *c, FILE *out);
@@ -144,13 +149,21 @@ void config_write_reference(FILE *out);
 /* The keys as a help text of `regulon train --help`. */
 void config_write_help(FILE *out);
 
-/* Calls visit for every key with its value as text, in the order of the table. */
-void config_each(const struct config *c, void (*visit)(const char *key, const char *value, void *context),
-                 void *context);
+/* Calls visit for every key with its value as text, in the order of the table; "null" for what is
+ * not given. */
+void config_each(const struct config *c,
+                 void (*visit)(const char *key, const char *value, void *context), void *context);
 
-/* Where installed decks lie: "input" beside the build's source when run from a build tree, else pkgdatadir. */
-char *config_find_deck(const char *name); /* full path, or NULL; the caller frees it */
+/* `regulon info DECK`: what the deck says, in words: parameters, tokens a step, run folder, keys
+ * that differ from their defaults. On rank 0; errors as config_load. */
+void config_info(const char *deck, FILE *out);
 
-/* Reads a Hugging Face Mixtral config.json into c->model: die_user (78) on what Regulon does not do. */
+/* The file of an installed deck, or NULL; the caller frees it. A program that runs from a build
+ * folder looks in its source's input/, any other in pkgdatadir/input. */
+char *config_find_deck(const char *name);
+
+/* Reads a Hugging Face Mixtral config.json, or that of a folder, into c->model. die_user (78) on
+ * what Regulon does not do and on a missing shape. Works without MPI. Does not compare keys with
+ * each other. */
 void config_read_hf(struct config *c, const char *path);
 #endif
