@@ -1,6 +1,5 @@
-/* What a run is told: a deck (YAML), then key=value words, over defaults. One table (fields.c)
- * defines every key; from it come parsing, checking, help, used.yaml and the /config attributes of
- * every HDF5 file. */
+/* What a run is told: a deck (YAML), then key=value words, over defaults. One table (fields.c) defines every
+ * key; from it come parsing, checking, help, used.yaml and the /config attributes of every HDF5 file. */
 #ifndef REGULON_CONFIG_CONFIG_H
 #define REGULON_CONFIG_CONFIG_H
 #include <stddef.h>
@@ -47,9 +46,8 @@ struct config {
     struct {
         char *config; /* a Hugging Face config.json to read the keys below from */
         int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
-        int64_t num_attention_heads,
-            num_key_value_heads; /* key-value heads: 0: as attention heads */
-        int64_t head_dim;        /* 0: hidden_size / num_attention_heads */
+        int64_t num_attention_heads, num_key_value_heads; /* key-value heads: 0: as attention heads */
+        int64_t head_dim;                                  /* 0: hidden_size / num_attention_heads */
         int64_t num_local_experts, num_experts_per_tok;
         double rms_norm_eps, rope_theta;
         int64_t sliding_window; /* tokens, 0: none */
@@ -61,8 +59,8 @@ struct config {
     } model;
 
     struct {
-        int aux_loss;     /* enum aux_kind */
-        int balance_over; /* enum balance_kind */
+        int aux_loss;      /* enum aux_kind */
+        int balance_over;  /* enum balance_kind */
         double z_loss_coef;
         double bias_rate; /* selection bias moved by rate * sign(mean - count) a step; 0: off */
     } router;
@@ -82,19 +80,19 @@ struct config {
     } scheduler;
 
     struct {
-        char *path;                    /* FASTA, FASTQ, JSONL (plain or gzip) or a packed corpus */
+        char *path; /* FASTA, FASTQ, JSONL (plain or gzip) or a packed corpus */
         struct config_source *sources; /* a mixture instead of path */
         size_t n_sources;
-        int alphabet;                   /* enum alphabet_kind */
-        char *text_field;               /* the JSONL field with the sequence */
+        int alphabet; /* enum alphabet_kind */
+        char *text_field; /* the JSONL field with the sequence */
         int64_t micro_batch_size;       /* windows; 0: not given */
         int64_t token_micro_batch_size; /* tokens; 0: not given */
         int64_t max_seq_length;         /* tokens of a window */
         int64_t stride;                 /* tokens by which the windows of a record overlap */
         int bos_eos;                    /* enum bos_kind */
         int mask_degenerate_bases, mask_tags;
-        int uppercase_labels;    /* enum tristate: auto is true for dna and rna */
-        double lowercase_weight; /* weight of soft-masked (lower-case) targets */
+        int uppercase_labels;           /* enum tristate: auto is true for dna and rna */
+        double lowercase_weight;        /* weight of soft-masked (lower-case) targets */
         int reverse_complement;
         int holdout_by; /* enum holdout_kind */
         double holdout_share;
@@ -125,18 +123,22 @@ struct config {
     char *deck_name; /* not a key: the deck's name without folder and .yaml */
 };
 
-/* Reads `deck` (a YAML file, or the bare name of an installed deck), then words[n] of the form
- * key=value. Called on rank 0; on a mistake die_user, naming the key, what was seen and where, and
- * the nearest known key. Paths in the deck are relative to the deck, in words to the working
- * directory. */
+/* Reads `deck` (a file, when the name has a / or ends in .yaml; else the name of an installed
+ * deck), then words[n] of the form key=value, over model.config's file, over defaults. On rank 0. A
+ * mistake ends in die_user (64: a word without =; 78: all else), naming key, what was seen, where,
+ * and the nearest known key. Paths become absolute: in the deck they are relative to it, in words
+ * to the working directory. */
 struct config *config_load(const char *deck, char *const *words, int n);
 
-/* The same from text that config_write made; for the other ranks. `name` is used in messages. */
+/* The same from text that config_write made; any rank. Reads no other file, not even model.config,
+ * whose keys the text holds too; paths stay as they are. `name` is used in messages and, without
+ * folder and .yaml, as deck_name. */
 struct config *config_parse(const char *text, const char *name);
 
-/* Collective over MPI_COMM_WORLD: rank 0 loads, the others get its result. */
+/* Collective over MPI_COMM_WORLD: rank 0 loads and refuses a deck without data to train on, the
+ * others get its result; holds the user_agree for it. */
 struct config *config_load_all(const char *deck, char *const *words, int n);
-void config_free(struct config *c);
+void config_free(struct config *c); /* NULL is fine */
 
 /* Every key with its value, as YAML that config_parse reads back to the same struct: used.yaml. */
 void config_write(const struct config *c, FILE *out);
@@ -147,15 +149,21 @@ void config_write_reference(FILE *out);
 /* The keys as a help text of `regulon train --help`. */
 void config_write_help(FILE *out);
 
-/* Calls visit for every key with its value as text, in the order of the table. */
+/* Calls visit for every key with its value as text, in the order of the table; "null" for what is
+ * not given. */
 void config_each(const struct config *c,
                  void (*visit)(const char *key, const char *value, void *context), void *context);
 
-/* Where installed decks lie: "input" beside the build's source when run from a build tree, else
- * pkgdatadir. */
-char *config_find_deck(const char *name); /* full path, or NULL; the caller frees it */
+/* `regulon info DECK`: what the deck says, in words: parameters, tokens a step, run folder, keys
+ * that differ from their defaults. On rank 0; errors as config_load. */
+void config_info(const char *deck, FILE *out);
 
-/* Reads a Hugging Face Mixtral config.json into c->model: die_user (78) on what Regulon does not
- * do. */
+/* The file of an installed deck, or NULL; the caller frees it. A program that runs from a build
+ * folder looks in its source's input/, any other in pkgdatadir/input. */
+char *config_find_deck(const char *name);
+
+/* Reads a Hugging Face Mixtral config.json, or that of a folder, into c->model. die_user (78) on
+ * what Regulon does not do and on a missing shape. Works without MPI. Does not compare keys with
+ * each other. */
 void config_read_hf(struct config *c, const char *path);
 #endif

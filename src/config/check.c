@@ -1,0 +1,136 @@
+#include "config.h"
+#include "config/check.h"
+#include "base/memory.h"
+#include <inttypes.h>
+#include <limits.h>
+
+#define refuse(...) return memory_format(__VA_ARGS__)
+
+static char *check_model(const struct config *c) {
+    int64_t heads = c->model.num_attention_heads, shared = c->model.num_key_value_heads,
+            width = c->model.head_dim;
+    if (shared && heads % shared)
+        refuse("model.num_attention_heads (%" PRId64
+               ") is not a multiple of model.num_key_value_heads (%" PRId64 ")",
+               heads, shared);
+    if (!width && c->model.hidden_size % heads)
+        refuse("model.hidden_size (%" PRId64
+               ") is not a multiple of model.num_attention_heads (%" PRId64
+               "), and model.head_dim is not given",
+               c->model.hidden_size, heads);
+    if (!width && c->model.hidden_size / heads % 2)
+        refuse("model.hidden_size / model.num_attention_heads is %" PRId64
+               "; the width of a head must be even to be rotated",
+               c->model.hidden_size / heads);
+    if (width % 2)
+        refuse("model.head_dim is %" PRId64 "; the width of a head must be even to be rotated",
+               width);
+    if (c->model.num_experts_per_tok > c->model.num_local_experts)
+        refuse("model.num_experts_per_tok (%" PRId64 ") is above model.num_local_experts (%" PRId64
+               ")",
+               c->model.num_experts_per_tok, c->model.num_local_experts);
+    if (c->model.num_local_experts % c->parallelism.ep_size)
+        refuse("model.num_local_experts (%" PRId64
+               ") is not a multiple of parallelism.ep_size (%" PRId64 ")",
+               c->model.num_local_experts, c->parallelism.ep_size);
+    return NULL;
+}
+
+static char *check_engines(const struct config *c) {
+    if (c->backend != BACKEND_CPU) return NULL;
+    if (c->engine.experts == EXPERTS_GROUPED || c->engine.experts == EXPERTS_CUBLASLT)
+        refuse("engine.experts is '%s', which backend 'cpu' does not have",
+               c->engine.experts == EXPERTS_GROUPED ? "grouped" : "cublaslt");
+    if (c->engine.attention == ATTENTION_CUDNN)
+        refuse("engine.attention is 'cudnn', which backend 'cpu' does not have");
+    if (c->engine.exchange == EXCHANGE_PEER || c->engine.exchange == EXCHANGE_NCCL)
+        refuse("engine.exchange is '%s', which backend 'cpu' does not have",
+               c->engine.exchange == EXCHANGE_PEER ? "peer" : "nccl");
+    return NULL;
+}
+
+/* The largest token a letter of the alphabet can be, in either case. Bytes may stand for the tokens
+ * of any tokeniser: there the corpus is compared with the vocabulary when it is opened. */
+static int largest_letter(int alphabet) {
+    switch (alphabet) {
+    case ALPHABET_DNA:
+        return 't';
+    case ALPHABET_RNA:
+        return 'u';
+    case ALPHABET_PROTEIN:
+        return 'y';
+    default:
+        return 0;
+    }
+}
+
+static char *check_dataset(const struct config *c) {
+    int64_t windows = c->dataset.micro_batch_size, tokens = c->dataset.token_micro_batch_size,
+            length = c->dataset.max_seq_length;
+    int letter = largest_letter(c->dataset.alphabet),
+        marks = c->dataset.bos_eos == BOS_NONE ? 0 : 2;
+    if (windows && tokens)
+        refuse("dataset.micro_batch_size (%" PRId64 ") and dataset.token_micro_batch_size (%" PRId64
+               "): give one of them; null takes one back",
+               windows, tokens);
+    if (windows && windows > INT_MAX / length)
+        refuse("dataset.micro_batch_size (%" PRId64 ") times dataset.max_seq_length (%" PRId64
+               ") is above %d tokens",
+               windows, length, INT_MAX);
+    if (c->dataset.path && c->dataset.n_sources)
+        refuse("dataset.path and dataset.sources: give one of them; null takes one back");
+    for (size_t i = 0; i < c->dataset.n_sources; i++) {
+        if (!c->dataset.sources[i].path)
+            refuse("dataset.sources[%zu].path: required, but not given", i);
+        if (!(c->dataset.sources[i].weight > 0))
+            refuse("dataset.sources[%zu].weight: required, but not given", i);
+    }
+    if (length - c->dataset.stride - marks < 1)
+        refuse("dataset.stride (%" PRId64 ")%s leaves no room in dataset.max_seq_length (%" PRId64
+               ")",
+               c->dataset.stride, marks ? " with the marks of begin and end" : "", length);
+    if (letter >= c->model.vocab_size)
+        refuse("model.vocab_size (%" PRId64
+               ") is too small for dataset.alphabet: the letter '%c' is token %d",
+               c->model.vocab_size, letter, letter);
+    if (c->dataset.reverse_complement && c->dataset.alphabet != ALPHABET_DNA &&
+        c->dataset.alphabet != ALPHABET_RNA)
+        refuse("dataset.reverse_complement needs dataset.alphabet dna or rna");
+    return NULL;
+}
+
+static char *check_schedule(const struct config *c) {
+    int64_t warmup = c->scheduler.warmup_steps, decay = c->scheduler.decay_steps;
+    if (warmup > c->num_train_steps)
+        refuse("scheduler.warmup_steps (%" PRId64 ") is above num_train_steps (%" PRId64 ")",
+               warmup, c->num_train_steps);
+    if (decay && warmup > decay)
+        refuse("scheduler.warmup_steps (%" PRId64 ") is above scheduler.decay_steps (%" PRId64 ")",
+               warmup, decay);
+    return NULL;
+}
+
+static char *check_validation(const struct config *c) {
+    int share = c->dataset.holdout_share > 0;
+    if (share && c->validation.data_path)
+        refuse("dataset.holdout_share and validation.data_path: give one of them");
+    if (c->validation.enabled && !share && !c->validation.data_path)
+        refuse("validation.enabled needs dataset.holdout_share above 0 or validation.data_path");
+    return NULL;
+}
+
+char *check_config(const struct config *c) {
+    char *(*const checks[])(const struct config *) = {check_model, check_engines, check_dataset,
+                                                      check_schedule, check_validation};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        char *problem = checks[i](c);
+        if (problem) return problem;
+    }
+    return NULL;
+}
+
+char *check_training(const struct config *c) {
+    if (!c->dataset.path && !c->dataset.n_sources)
+        refuse("dataset.path or dataset.sources: one of them is required for training");
+    return NULL;
+}

@@ -1,0 +1,236 @@
+/* Files and command line around build.c: finds them, turns them into lists of entries, and ends the
+ * program where build.c returned an error. */
+#include "config.h"
+#include "config/config.h"
+#include "base/die.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "config/build.h"
+#include "config/check.h"
+#include "config/fields.h"
+#include "config/hf.h"
+#include "config/value.h"
+#include "config/yaml.h"
+#include <dirent.h>
+#include <errno.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void config_free(struct config *c) {
+    if (c == NULL) return;
+    for (size_t i = 0; i < n_fields; i++) value_free(c, &fields[i]);
+    memory_free(c->deck_name);
+    memory_free(c);
+}
+
+static void stop_on(char *error) {
+    if (error) die_user(EXIT_CONFIG, "%s", error);
+}
+
+static char *read_text(const char *path, size_t *bytes) {
+    char *text = file_read(path, YAML_MOST_BYTES, bytes);
+    if (!text)
+        die_user(EXIT_CONFIG, "%s: %s", path,
+                 errno == EFBIG ? "larger than 1 MB" : strerror(errno));
+    return text;
+}
+
+static char *working_folder(void) {
+    char *cwd = getcwd(NULL, 0);
+    if (!cwd) die("working directory: %s", strerror(errno));
+    char *folder = memory_string(cwd);
+    free(cwd);
+    return folder;
+}
+
+/* The folder a program in a build tree takes its decks from, or the installed one. */
+static const char *decks_folder(void) {
+    static const char build[] = BUILD_FOLDER "/";
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    int in_build = n > 0 && strncmp(self, build, sizeof build - 1) == 0;
+    return in_build ? SOURCE_FOLDER "/input" : INSTALLED_FOLDER "/input";
+}
+
+char *config_find_deck(const char *name) {
+    if (name[0] == 0 || strchr(name, '/')) return NULL;
+    char *path = memory_format("%s/%s.yaml", decks_folder(), name);
+    if (file_exists(path)) return path;
+    memory_free(path);
+    return NULL;
+}
+
+noreturn static void no_such_deck(const char *name) {
+    enum { MOST = 64 };
+    char *names[MOST];
+    size_t n = 0;
+    DIR *folder = opendir(decks_folder());
+    for (struct dirent *d; folder && n < MOST && (d = readdir(folder));) {
+        if (!file_has_suffix(d->d_name, ".yaml")) continue;
+        names[n] = memory_string(d->d_name);
+        names[n++][strlen(d->d_name) - 5] = 0;
+    }
+    char *file = memory_format("%s.yaml", name), *shown = entries_quote(name);
+    const char *nearest = text_nearest(name, (const char *const *)names, n);
+    if (file_exists(file))
+        die_user(EXIT_CONFIG, "no installed deck is named '%s'; did you mean ./%s.yaml?", shown,
+                 shown);
+    if (file_exists(name))
+        die_user(EXIT_CONFIG, "no installed deck is named '%s'; did you mean ./%s?", shown, shown);
+    if (nearest)
+        die_user(EXIT_CONFIG, "no installed deck is named '%s'; did you mean '%s'? (%s)", shown,
+                 nearest, decks_folder());
+    die_user(EXIT_CONFIG, "no installed deck is named '%s' (%s)", shown, decks_folder());
+}
+
+/* A list on the command line is YAML; all other values are taken as they are. */
+static void read_words(char *const *words, int n, struct entries *e) {
+    for (int i = 0; i < n; i++) {
+        const char *equals = strchr(words[i], '=');
+        char *shown = entries_quote(words[i]);
+        if (!equals || equals == words[i])
+            die_user(EXIT_USAGE, "'%s' is not of the form key=value", shown);
+        char *key = memory_format("%.*s", (int)(equals - words[i]), words[i]);
+        const char *value = equals + 1;
+        const struct field *f = field_find(key, strlen(key));
+        if (f && f->type == FIELD_SOURCES && value[0] == '[') {
+            char *text = memory_format("%s: %s", key, value);
+            stop_on(yaml_to_entries(text, strlen(text), e));
+            memory_free(text);
+        } else {
+            entries_add(e, ENTRY_VALUE, key, value[0] && strcmp(value, "null") != 0 ? value : NULL,
+                        0);
+        }
+        memory_free(key);
+        memory_free(shown);
+    }
+    for (size_t i = 0; i < e->n; i++) e->entry[i].line = 0;
+}
+
+/* The last value of model.config in a list, put behind its folder; NULL if there is none. */
+static char *model_file(const struct entries *e) {
+    for (size_t i = e->n; i-- > 0;)
+        if (strcmp(e->entry[i].key, "model.config") == 0 && e->entry[i].value)
+            return file_join(e->folder, e->entry[i].value);
+    return NULL;
+}
+
+/* Entries of a config.json; the text's name is kept for messages and owned by the caller. */
+static void read_hf(const char *path, struct entries *e, char **name) {
+    struct stat s;
+    char *file = stat(path, &s) == 0 && S_ISDIR(s.st_mode) ? file_join(path, "config.json")
+                                                           : memory_string(path);
+    size_t bytes;
+    char *text = read_text(file, &bytes);
+    *name = memory_string(file_basename(file));
+    e->name = *name;
+    stop_on(hf_to_entries(text, bytes, *name, e));
+    memory_free(text);
+    memory_free(file);
+}
+
+void config_read_hf(struct config *c, const char *path) {
+    struct entries e = {0};
+    char *name;
+    unsigned char *given = memory_alloc(n_fields);
+    read_hf(path, &e, &name);
+    stop_on(build_apply(c, &e, given));
+    for (size_t i = 0; i < n_fields; i++)
+        if (!fields[i].initial && strncmp(fields[i].key, "model.", 6) == 0 && !given[i])
+            die_user(EXIT_CONFIG, "%s: required, but not given (%s)", fields[i].key + 6, name);
+    memory_free(given);
+    entries_free(&e);
+    memory_free(name);
+}
+
+static char *deck_name(const char *deck) {
+    char *name = memory_string(file_basename(deck));
+    if (file_has_suffix(name, ".yaml")) name[strlen(name) - 5] = 0;
+    return name;
+}
+
+struct config *config_load(const char *deck, char *const *words, int n) {
+    int is_file = strchr(deck, '/') || file_has_suffix(deck, ".yaml");
+    char *path = is_file ? memory_string(deck) : config_find_deck(deck);
+    if (!path) no_such_deck(deck);
+    char *cwd = working_folder(), *folder = file_folder(path), *hf_name = NULL;
+    char *base = strcmp(folder, ".") == 0 ? memory_string(cwd) : file_join(cwd, folder);
+    struct entries hf = {0}, file = {.name = file_basename(path), .folder = base},
+                   line = {.name = "command line", .folder = cwd};
+    size_t bytes;
+    char *text = read_text(path, &bytes);
+    stop_on(yaml_to_entries(text, bytes, &file));
+    read_words(words, n, &line);
+
+    struct config *c = build_defaults();
+    unsigned char *given = memory_alloc(n_fields);
+    char *model = model_file(&line);
+    if (!model) model = model_file(&file);
+    if (model) read_hf(model, &hf, &hf_name);
+    stop_on(build_apply(c, &hf, given));
+    stop_on(build_apply(c, &file, given));
+    stop_on(build_apply(c, &line, given));
+    c->deck_name = deck_name(path);
+    if (!c->checkpoint.ckpt_dir)
+        c->checkpoint.ckpt_dir = memory_format("%s/runs/%s", cwd, c->deck_name);
+    stop_on(build_finish(c, given, file.name));
+
+    entries_free(&hf);
+    entries_free(&file);
+    entries_free(&line);
+    char *const owned[] = {path, cwd, folder, base, hf_name, text, model, (char *)given};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
+    return c;
+}
+
+struct config *config_parse(const char *text, const char *name) {
+    struct config *c;
+    stop_on(build_parse(text, strlen(text), file_basename(name), &c));
+    c->deck_name = deck_name(name);
+    return c;
+}
+
+static void broadcast_text(char **text) {
+    int rank;
+    uint64_t bytes = *text ? strlen(*text) + 1 : 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    if (rank != 0) *text = memory_alloc(bytes);
+    MPI_Bcast(*text, (int)bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+static char *written(const struct config *c) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) die("open_memstream: %s", strerror(errno));
+    config_write(c, out);
+    if (fclose(out) != 0) die("open_memstream: %s", strerror(errno));
+    char *copy = memory_string(text);
+    free(text);
+    return copy;
+}
+
+struct config *config_load_all(const char *deck, char *const *words, int n) {
+    int rank;
+    char *text = NULL, *name = NULL;
+    struct config *c = NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        c = config_load(deck, words, n);
+        stop_on(check_training(c));
+        text = written(c);
+        name = memory_string(c->deck_name);
+    }
+    user_agree();
+    broadcast_text(&text);
+    broadcast_text(&name);
+    if (rank != 0) c = config_parse(text, name);
+    memory_free(text);
+    memory_free(name);
+    return c;
+}
