@@ -33,7 +33,7 @@ static void print_run(struct layout *l, FILE *out) {
     for (int i = 0; i < N; i++) memory_free(v[i]);
 }
 
-static void *read_rows(struct layout *l, enum layout_series s, int64_t n) {
+static void *read_rows(struct layout *l, enum series_id s, int64_t n) {
     void *values = memory_alloc_array((size_t)n, layout_row_bytes(l, s));
     layout_read(l, s, 0, n, values);
     return values;

@@ -53,7 +53,7 @@ static void describe_run(hid_t file, const struct config *c, const struct metric
     H5Gclose(group);
 }
 
-static void copy_rows(struct layout *from, struct layout *to, enum layout_series s, int64_t n) {
+static void copy_rows(struct layout *from, struct layout *to, enum series_id s, int64_t n) {
     size_t row_bytes = layout_row_bytes(from, s);
     int64_t block = at_least_1((int64_t)(COPY_BYTES / row_bytes));
     void *values = memory_alloc_array((size_t)(block < n ? block : n), row_bytes);
@@ -67,9 +67,10 @@ static void copy_rows(struct layout *from, struct layout *to, enum layout_series
 
 /* rows[g] rows of each group. */
 static void copy_groups(struct layout *from, struct layout *to, const int64_t rows[N_GROUPS]) {
-    enum layout_series s = 0;
-    for (enum layout_group g = 0; g < N_GROUPS; g++)
-        for (enum layout_series step = layout_step_of(g); s <= step; s++) copy_rows(from, to, s, rows[g]);
+    enum series_id s = 0;
+    for (enum series_group g = 0; g < N_GROUPS; g++)
+        for (enum series_id step = series_step_of(g); s <= step; s++)
+            copy_rows(from, to, s, rows[g]);
 }
 
 /* The file under the temporary name is whole: now it is the file. */
@@ -79,7 +80,7 @@ static void publish(const struct metrics *m, const struct layout *l) {
 }
 
 /* Puts a file with room for `size->rows` in the place of m's; rows and descriptions stay. */
-static void rewrite(struct metrics *m, const struct layout_size *size) {
+static void rewrite(struct metrics *m, const struct series_size *size) {
     static const char *const groups[] = {"code", "config", "run"};
     struct layout old = m->layout;
     layout_create(&m->layout, m->temporary, size, m->markov_bits_per_base);
@@ -91,40 +92,40 @@ static void rewrite(struct metrics *m, const struct layout_size *size) {
 }
 
 /* Room for one more row in group g. */
-static void make_room(struct metrics *m, enum layout_group g) {
+static void make_room(struct metrics *m, enum series_group g) {
     if (m->rows[g] < m->layout.size.rows[g]) return;
-    struct layout_size size = m->layout.size;
+    struct series_size size = m->layout.size;
     size.rows[g] *= 2;
     rewrite(m, &size);
 }
 
-static void put(struct metrics *m, enum layout_group g, enum layout_series s, const void *value) {
+static void put(struct metrics *m, enum series_group g, enum series_id s, const void *value) {
     layout_write(&m->layout, s, m->rows[g], 1, value);
 }
 
 /* The row becomes whole: `step` last, and all of it out of this process. */
-static void end_row(struct metrics *m, enum layout_group g, int64_t step) {
-    put(m, g, layout_step_of(g), &step);
+static void end_row(struct metrics *m, enum series_group g, int64_t step) {
+    put(m, g, series_step_of(g), &step);
     H5Fflush(m->layout.file, H5F_SCOPE_GLOBAL);
     m->rows[g]++;
 }
 
 static struct metrics *metrics_new(const char *path, const struct metrics_run *run,
-                                   struct layout_size *size) {
+                                   struct series_size *size) {
     struct metrics *m = memory_alloc(sizeof *m);
     assert(run->n_layers > 0 && run->n_experts > 0);
     m->path = memory_string(path);
     m->temporary = memory_format("%s.tmp", path);
     memcpy(m->markov_bits_per_base, run->markov_bits_per_base, sizeof m->markov_bits_per_base);
     int64_t steps = at_least_1(run->n_rows), validations = at_least_1(run->n_validation_rows);
-    *size = (struct layout_size){
+    *size = (struct series_size){
         {steps, steps, steps, validations, FIRST_EVENT_ROWS}, run->n_layers, run->n_experts};
     return m;
 }
 
 struct metrics *metrics_create(const char *path, const struct config *c,
                                const struct metrics_run *run) {
-    struct layout_size size;
+    struct series_size size;
     struct metrics *m = metrics_new(path, run, &size);
     layout_create(&m->layout, m->temporary, &size, m->markov_bits_per_base);
     describe_run(m->layout.file, c, run, NULL);
@@ -147,14 +148,14 @@ static char *run_start(hid_t file) {
 struct metrics *metrics_resume(const char *path, const struct config *c,
                                const struct metrics_run *run, int64_t after_step) {
     struct layout old;
-    struct layout_size size;
+    struct series_size size;
     layout_open(&old, path);
     if (old.size.n_layers != run->n_layers || old.size.n_experts != run->n_experts)
         die_user(EXIT_DATA, "%s: it has %lld layers of %lld experts, this run has %lld of %lld",
                  path, (long long)old.size.n_layers, (long long)old.size.n_experts,
                  (long long)run->n_layers, (long long)run->n_experts);
     struct metrics *m = metrics_new(path, run, &size);
-    for (enum layout_group g = 0; g < N_GROUPS; g++) {
+    for (enum series_group g = 0; g < N_GROUPS; g++) {
         m->rows[g] = layout_rows(&old, g, g == GROUP_EVENTS ? INT64_MAX : after_step);
         while (size.rows[g] <= m->rows[g]) size.rows[g] *= 2;
     }
@@ -188,14 +189,14 @@ void metrics_step(struct metrics *m, const struct metrics_step *row) {
         [STEPS_USEFUL_TOKENS] = &row->useful_tokens,
         [STEPS_PADDED_TOKENS] = &row->padded_tokens,
     };
-    for (enum layout_group g = GROUP_STEPS; g <= GROUP_TIMING; g++) make_room(m, g);
+    for (enum series_group g = GROUP_STEPS; g <= GROUP_TIMING; g++) make_room(m, g);
     put(m, GROUP_EXPERTS, EXPERTS_TOKENS, row->expert_tokens);
     put(m, GROUP_EXPERTS, EXPERTS_ENTROPY, row->router_entropy);
     end_row(m, GROUP_EXPERTS, row->step);
     for (int phase = 0; phase < N_PHASES; phase++)
-        put(m, GROUP_TIMING, (enum layout_series)(TIMING_DATA + phase), row->timing[phase]);
+        put(m, GROUP_TIMING, (enum series_id)(TIMING_DATA + phase), row->timing[phase]);
     end_row(m, GROUP_TIMING, row->step);
-    for (enum layout_series s = STEPS_TOKENS; s < STEPS_STEP; s++) put(m, GROUP_STEPS, s, steps[s]);
+    for (enum series_id s = STEPS_TOKENS; s < STEPS_STEP; s++) put(m, GROUP_STEPS, s, steps[s]);
     end_row(m, GROUP_STEPS, row->step);
 }
 
@@ -238,10 +239,10 @@ void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step, con
 
 void metrics_close(struct metrics *m) {
     if (m == NULL) return;
-    struct layout_size size = m->layout.size;
+    struct series_size size = m->layout.size;
     /* An empty group keeps one unwritten row: netCDF takes a dimension of length 0 for an unlimited
      * one. */
-    for (enum layout_group g = 0; g < N_GROUPS; g++) size.rows[g] = at_least_1(m->rows[g]);
+    for (enum series_group g = 0; g < N_GROUPS; g++) size.rows[g] = at_least_1(m->rows[g]);
     rewrite(m, &size);
     layout_close(&m->layout);
     memory_free(m->temporary);
