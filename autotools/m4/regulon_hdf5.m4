@@ -23,5 +23,7 @@ AC_DEFUN([REGULON_WITH_HDF5], [
   AC_COMPUTE_INT([hdf5_release], [H5_VERS_RELEASE], [#include <hdf5.h>], [hdf5_release=0])
   hdf5_version=$hdf5_major.$hdf5_minor.$hdf5_release
   AC_CHECK_FUNCS([H5Pset_file_locking])
+  AC_CHECK_LIB([hdf5_hl], [H5DSattach_scale], [HDF5_LIBS=`AS_ECHO(["$HDF5_LIBS"]) | $SED 's/-lhdf5/-lhdf5_hl &/'`],
+    [AC_MSG_FAILURE([HDF5's high-level library (libhdf5_hl, dimension scales) is missing])])
   CPPFLAGS=$save_CPPFLAGS; LIBS=$save_LIBS
 ])

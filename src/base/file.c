@@ -65,6 +65,25 @@ int file_write_atomic(const char *path, const void *data, size_t bytes) {
     return ok;
 }
 
+static int sync_name(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    int ok = fsync(fd) == 0 || errno == EINVAL; /* EINVAL: a folder on a file system that cannot */
+    int reason = errno;
+    close(fd);
+    errno = reason;
+    return ok;
+}
+
+int file_publish(const char *temporary, const char *path) {
+    if (!sync_name(temporary) || rename(temporary, path) != 0) return 0;
+    char *folder = file_folder(path);
+    int ok = sync_name(folder), reason = errno;
+    memory_free(folder);
+    errno = reason;
+    return ok;
+}
+
 int file_make_folders(const char *path) {
     if (path[0] == 0) return errno = ENOENT, 0;
     char *p = memory_string(path);

@@ -14,6 +14,8 @@ int64_t file_size(const char *path); /* bytes, -1 if it cannot be seen */
 /* Writes under a temporary name in the same folder, fsyncs, renames: path holds the old text or the
  * new. */
 int file_write_atomic(const char *path, const void *data, size_t bytes);
+/* The same for a file that lies under its temporary name already: fsync, rename, fsync of the folder. */
+int file_publish(const char *temporary, const char *path);
 int file_make_folders(const char *path); /* as mkdir -p */
 
 /* `name` if it is absolute, else folder/name. The caller frees it. */

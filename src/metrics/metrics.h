@@ -1,9 +1,17 @@
 /* metrics.h5: what happened in a run, row by row, readable by plain h5py while the job runs and
- * after a kill at any write. docs/formats.md is the reference. Written by rank 0 only. */
+ * after a kill at any write. docs/formats.md is the reference.
+ *
+ * Written by rank 0 only; no function is collective, and all are called by the one thread that is
+ * in HDF5 (h5_open_library before). A row is in the kernel's hands when its function returns: a
+ * kill loses none that did return. Failed writes end the run (74). Rows go in the order of their
+ * steps; a group that is full is enlarged by rewriting the file, so the numbers of rows in struct
+ * metrics_run are expectations. */
 #ifndef REGULON_METRICS_METRICS_H
 #define REGULON_METRICS_METRICS_H
 #include "config/config.h"
+#include "data/markov.h"
 #include <stdint.h>
+#include <stdio.h>
 
 struct metrics;
 
@@ -12,23 +20,12 @@ struct metrics_run {
     const char *grid;    /* "dp 1 x ep 2" */
     const char *backend; /* "cpu (OpenBLAS, 1 thread)" */
     const char *run_id;
-    int64_t n_layers, n_experts;
-    int64_t n_rows; /* logged steps that num_train_steps can give */
+    int64_t n_layers, n_experts; /* at least 1 each */
+    int64_t n_rows;              /* logged steps that num_train_steps can give */
     int64_t n_validation_rows;
-    double markov_bits_per_base[9]; /* NaN: none */
+    double markov_bits_per_base[MARKOV_ORDERS]; /* NaN: none */
 };
 
-struct metrics_step {
-    int64_t step, tokens; /* tokens: targets seen so far by the whole grid are not these: all real
-                             tokens so far */
-    double loss, aux_loss, z_loss, grad_norm, learning_rate;
-    double step_s, tokens_per_s, tflops, mfu, memory_bytes;
-    int64_t useful_tokens, padded_tokens; /* of the step: targets that counted, padding */
-    const uint32_t *expert_tokens;        /* [n_layers, n_experts] of the step, whole grid */
-    const float *router_entropy;          /* [n_layers] nats, mean over tokens */
-    /* seconds of the step by phase: minimum, median and maximum over ranks */
-    double timing[7][3];
-};
 enum metrics_phase {
     PHASE_DATA,
     PHASE_FORWARD,
@@ -40,24 +37,51 @@ enum metrics_phase {
     N_PHASES
 };
 
+struct metrics_step {
+    int64_t step, tokens; /* tokens: all real tokens so far, whole grid, targets or not */
+    double loss, aux_loss, z_loss, grad_norm, learning_rate;
+    double step_s, tokens_per_s, tflops, mfu,
+        memory_bytes; /* tflops a rank; mfu NaN: peak unknown */
+    int64_t useful_tokens,
+        padded_tokens;             /* of the step, whole grid: targets that counted, padding */
+    const uint32_t *expert_tokens; /* [n_layers, n_experts] of the step, whole grid */
+    const float *router_entropy;   /* [n_layers] nats, mean over tokens */
+    double timing[N_PHASES][3];    /* seconds of the step: minimum, median and maximum over ranks */
+};
+
 enum metrics_event {
-    EVENT_START,
-    EVENT_RESUME,
+    EVENT_START,  /* written by metrics_create */
+    EVENT_RESUME, /* written by metrics_resume */
     EVENT_CHECKPOINT,
     EVENT_PREEMPTION,
     EVENT_SKIPPED,
-    EVENT_OVERFLOW
+    EVENT_OVERFLOW,
 };
 
-/* Creates `path` under a temporary name, renames it after its first flush. */
+/* Creates `path` (or replaces it) under a temporary name and renames it once it is whole. Adds the
+ * start event. */
 struct metrics *metrics_create(const char *path, const struct config *c,
                                const struct metrics_run *run);
+
+/* Goes on with the file of an earlier run of the same model, under a temporary name first: series
+ * keep the rows with step <= after_step, so that no step appears twice; events are all kept, and a
+ * resume event is added; /run/start stays, the rest of /run, /code and /config is of now. die_user
+ * (65) when the file is not ours, or of another number of layers or experts. */
+struct metrics *metrics_resume(const char *path, const struct config *c,
+                               const struct metrics_run *run, int64_t after_step);
+
 void metrics_step(struct metrics *m,
-                  const struct metrics_step *row); /* one row, `step` written last, flushed */
+                  const struct metrics_step *row); /* a row of steps, experts and timing */
 void metrics_validation(struct metrics *m, int64_t step, int64_t tokens, double loss,
                         double bits_per_base);
-void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step, const char *text);
+void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step,
+                   const char *text); /* 240 bytes kept */
 
-/* A clean end: rewrites the file to the rows there are, under a temporary name, and renames. */
+/* A clean end: rewrites the file to the rows there are, under a temporary name, and renames. NULL
+ * is fine. */
 void metrics_close(struct metrics *m);
+
+/* `regulon info METRICS.h5`: run, grid, steps, losses, speed, events, as text. The file may be in
+ * writing. die_user (65) if it is not ours. On one rank. */
+void metrics_info(const char *path, FILE *out);
 #endif

@@ -1,0 +1,208 @@
+#include "config.h"
+#include "metrics/series.h"
+
+const char *const series_group_names[N_GROUPS] = {"steps", "experts", "timing", "validation",
+                                                  "events"};
+
+#define TIMED(phase, text, comment) \
+    { GROUP_TIMING, phase, REAL, {STATISTIC}, "s", "time of a step spent " text, comment }
+#define STEP(group)                                              \
+    {                                                            \
+        group, "step", COUNT, {NONE}, "1", "optimiser step",     \
+            "-1: this row is not written; written last in a row" \
+    }
+
+const struct series series_table[N_SERIES] = {
+    [STEPS_TOKENS] = {GROUP_STEPS,
+                      "tokens",
+                      COUNT,
+                      {NONE},
+                      "1",
+                      "tokens read since the start of the run",
+                      "whole grid, without padding"},
+    [STEPS_LOSS] = {GROUP_STEPS,
+                    "loss",
+                    REAL,
+                    {NONE},
+                    "1",
+                    "cross-entropy of the step's targets",
+                    "nats per target, weighted, without auxiliary terms"},
+    [STEPS_AUX_LOSS] = {GROUP_STEPS,
+                        "aux_loss",
+                        REAL,
+                        {NONE},
+                        "1",
+                        "load-balancing loss",
+                        "mean over micro-batches, coefficient included"},
+    [STEPS_Z_LOSS] = {GROUP_STEPS,
+                      "z_loss",
+                      REAL,
+                      {NONE},
+                      "1",
+                      "router z-loss",
+                      "mean over micro-batches, coefficient included"},
+    [STEPS_GRAD_NORM] = {GROUP_STEPS,
+                         "grad_norm",
+                         REAL,
+                         {NONE},
+                         "1",
+                         "norm of the gradient before clipping",
+                         "each logical parameter once"},
+    [STEPS_LEARNING_RATE] =
+        {GROUP_STEPS, "learning_rate", REAL, {NONE}, "1", "learning rate of the step", NULL},
+    [STEPS_STEP_S] =
+        {GROUP_STEPS, "step_s", REAL, {NONE}, "s", "wall-clock time of the step", NULL},
+    [STEPS_TOKENS_PER_S] = {GROUP_STEPS,
+                            "tokens_per_s",
+                            REAL,
+                            {NONE},
+                            "s-1",
+                            "tokens per second",
+                            "whole grid, without padding"},
+    [STEPS_TFLOPS] = {GROUP_STEPS,
+                      "tflops",
+                      REAL,
+                      {NONE},
+                      "1e12 s-1",
+                      "model floating-point operations per second and rank",
+                      NULL},
+    [STEPS_MFU] = {GROUP_STEPS,
+                   "mfu",
+                   REAL,
+                   {NONE},
+                   "1",
+                   "model FLOPs utilisation",
+                   "share of the device's peak; NaN where the peak is not known"},
+    [STEPS_MEMORY_BYTES] = {GROUP_STEPS,
+                            "memory_bytes",
+                            REAL,
+                            {NONE},
+                            "byte",
+                            "largest memory in use on a rank",
+                            NULL},
+    [STEPS_USEFUL_TOKENS] = {GROUP_STEPS,
+                             "useful_tokens",
+                             COUNT,
+                             {NONE},
+                             "1",
+                             "targets of the step that counted",
+                             "whole grid"},
+    [STEPS_PADDED_TOKENS] = {GROUP_STEPS,
+                             "padded_tokens",
+                             COUNT,
+                             {NONE},
+                             "1",
+                             "padding tokens of the step",
+                             "whole grid"},
+    [STEPS_STEP] = STEP(GROUP_STEPS),
+
+    [EXPERTS_TOKENS] = {GROUP_EXPERTS,
+                        "tokens",
+                        TOKENS32,
+                        {LAYER, EXPERT},
+                        "1",
+                        "tokens of the step routed to an expert",
+                        "whole grid; 0 in rows that are not written"},
+    [EXPERTS_ENTROPY] = {GROUP_EXPERTS,
+                         "entropy",
+                         REAL32,
+                         {LAYER},
+                         "1",
+                         "entropy of the router's probabilities",
+                         "nats, mean over the tokens of the step"},
+    [EXPERTS_STEP] = STEP(GROUP_EXPERTS),
+
+    [TIMING_DATA] = TIMED("data", "waiting for data", NULL),
+    [TIMING_FORWARD] = TIMED("forward", "in the forward pass", "without exchange"),
+    [TIMING_BACKWARD] = TIMED("backward", "in the backward pass", "without exchange"),
+    [TIMING_EXCHANGE] = TIMED("exchange", "moving tokens between expert-parallel ranks", NULL),
+    [TIMING_REDUCE] = TIMED("reduce", "summing gradients over ranks", NULL),
+    [TIMING_OPTIMIZER] = TIMED("optimizer", "in the optimiser", NULL),
+    [TIMING_CHECKPOINT] = TIMED("checkpoint", "saving", NULL),
+    [TIMING_STEP] = STEP(GROUP_TIMING),
+
+    [VALIDATION_TOKENS] = {GROUP_VALIDATION,
+                           "tokens",
+                           COUNT,
+                           {NONE},
+                           "1",
+                           "tokens read for training when validation ran",
+                           "whole grid, without padding"},
+    [VALIDATION_LOSS] = {GROUP_VALIDATION,
+                         "loss",
+                         REAL,
+                         {NONE},
+                         "1",
+                         "cross-entropy of held-out targets",
+                         "nats per target, unweighted"},
+    [VALIDATION_BITS_PER_BASE] = {GROUP_VALIDATION,
+                                  "bits_per_base",
+                                  REAL,
+                                  {NONE},
+                                  "bit",
+                                  "bits per held-out target",
+                                  "loss / ln 2"},
+    [VALIDATION_STEP] = STEP(GROUP_VALIDATION),
+
+    [EVENTS_TIME] = {GROUP_EVENTS,
+                     "time",
+                     REAL,
+                     {NONE},
+                     "seconds since 1970-01-01 00:00:00 UTC",
+                     "time of the event",
+                     NULL},
+    /* Characters, not strings of fixed length: those crash netCDF before 4.9.1 (its issue 2159). */
+    [EVENTS_KIND] = {GROUP_EVENTS,
+                     "kind",
+                     CHARACTER,
+                     {KIND_LENGTH},
+                     "1",
+                     "what happened",
+                     "start, resume, checkpoint, preemption, skipped_step or overflow"},
+    [EVENTS_TEXT] = {GROUP_EVENTS,
+                     "text",
+                     CHARACTER,
+                     {TEXT_LENGTH},
+                     "1",
+                     "details in words",
+                     "UTF-8, cut at 240 bytes"},
+    [EVENTS_STEP] = STEP(GROUP_EVENTS),
+};
+
+enum series_id series_step_of(enum series_group g) {
+    static const enum series_id steps[N_GROUPS] = {STEPS_STEP, EXPERTS_STEP, TIMING_STEP,
+                                                   VALIDATION_STEP, EVENTS_STEP};
+    return steps[g];
+}
+
+hid_t series_type(enum series_kind kind, int in_file) {
+    hid_t character;
+    switch (kind) {
+    case COUNT:
+        return H5Tcopy(in_file ? H5T_STD_I64LE : H5T_NATIVE_INT64);
+    case REAL:
+        return H5Tcopy(in_file ? H5T_IEEE_F64LE : H5T_NATIVE_DOUBLE);
+    case REAL32:
+        return H5Tcopy(in_file ? H5T_IEEE_F32LE : H5T_NATIVE_FLOAT);
+    case TOKENS32:
+        return H5Tcopy(in_file ? H5T_STD_U32LE : H5T_NATIVE_UINT32);
+    default:
+        character = H5Tcopy(H5T_C_S1);
+        H5Tset_strpad(character, H5T_STR_NULLPAD);
+        return character;
+    }
+}
+
+int series_shape(const struct series_size *size, enum series_id s, hsize_t shape[MAX_RANK]) {
+    const hsize_t lengths[N_DIMENSIONS] = {1,
+                                           (hsize_t)size->n_layers,
+                                           (hsize_t)size->n_experts,
+                                           N_STATISTICS,
+                                           METRICS_KIND_BYTES,
+                                           METRICS_TEXT_BYTES};
+    int rank = 1;
+    shape[0] = (hsize_t)size->rows[series_table[s].group];
+    for (; rank < MAX_RANK && series_table[s].dimensions[rank - 1] != NONE; rank++)
+        shape[rank] = lengths[series_table[s].dimensions[rank - 1]];
+    return rank;
+}
