@@ -176,6 +176,19 @@ void h5_write_code(hid_t file) {
     H5Gclose(code);
 }
 
+char *h5_read_format(const char *path) {
+    hid_t list = h5_file_access(), file = H5I_INVALID_HID;
+    H5E_BEGIN_TRY {
+        if (H5Fis_hdf5(path) > 0) file = H5Fopen(path, H5F_ACC_RDONLY, list);
+    }
+    H5E_END_TRY
+    H5Pclose(list);
+    if (file < 0) return NULL;
+    char *format = h5_get_string(file, "format");
+    H5Fclose(file);
+    return format ? format : memory_string("");
+}
+
 int h5_check_format(hid_t file, const char *path, const char *format, int newest) {
     char *found = h5_get_string(file, "format");
     int64_t version;

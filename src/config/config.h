@@ -118,6 +118,7 @@ struct config {
 
     struct {
         int64_t max_bad_steps; /* stop (76) after so many skipped steps in a row */
+        int verdict;           /* end with a verdict on this machine, 70 if something is wrong */
     } train;
 
     char *deck_name; /* not a key: the deck's name without folder and .yaml */

@@ -111,6 +111,7 @@ const struct field fields[] = {
     INT(logger.frequency, "1", 1, MANY, NULL, "steps", "Steps between two printed and recorded rows."),
 
     INT(train.max_bad_steps, "10", 1, MANY, NULL, "steps", "Stop after so many steps in a row that were skipped for a loss or gradient that is not finite."),
+    BOOL(train.verdict, "false", "End with a verdict: did the loss fall, did every pair of ranks exchange tokens, do the experts differ; exit 70 if not."),
 };
 /* clang-format on */
 const size_t n_fields = sizeof fields / sizeof *fields;

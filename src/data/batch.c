@@ -30,6 +30,18 @@ void batch_free(struct batch *b) {
     memory_free(b);
 }
 
+void batch_copy(struct batch *dst, const struct batch *src) {
+    assert(dst->capacity == src->capacity);
+    size_t bytes = (size_t)src->capacity * sizeof(int32_t);
+    memcpy(dst->tokens, src->tokens, bytes);
+    memcpy(dst->targets, src->targets, bytes);
+    memcpy(dst->weights, src->weights, bytes);
+    memcpy(dst->positions, src->positions, bytes);
+    memcpy(dst->cu_seqlens, src->cu_seqlens, ((size_t)src->n_documents + 1) * sizeof(int32_t));
+    dst->n = src->n, dst->n_documents = src->n_documents;
+    dst->n_targets = src->n_targets, dst->weight = src->weight;
+}
+
 void batch_clear(struct batch *b) {
     b->n = b->n_documents = 0;
     b->n_targets = 0;

@@ -19,6 +19,8 @@ struct batch {
 
 struct batch *batch_new(int capacity); /* no tokens, all padding; the caller frees it */
 void batch_free(struct batch *b);
+/* dst gets the tokens of src, whose capacity is the same. */
+void batch_copy(struct batch *dst, const struct batch *src);
 void batch_clear(struct batch *b); /* no tokens, all padding */
 
 /* Appends a document: tokens[n], labels[n] (label i belongs to token i and is predicted from token
