@@ -204,13 +204,8 @@ static void stream_tensors(const struct model *m, const struct plan *plan, int f
             if (g->rank != 0) continue;
             if (plan->owner[i] != 0)
                 MPI_Recv(buffer, (int)n, MPI_FLOAT, plan->owner[i], 0, g->world, MPI_STATUS_IGNORE);
-            const char *p = (const char *)buffer;
-            for (size_t left = (size_t)n * sizeof *buffer; left > 0;) {
-                ssize_t put = write(fd, p, left);
-                if (put < 0 && errno == EINTR) continue;
-                if (put < 0) die_io("%s: %s", path, strerror(errno));
-                p += put, left -= (size_t)put;
-            }
+            if (!file_write_all(fd, buffer, (size_t)n * sizeof *buffer))
+                die_io("%s: %s", path, strerror(errno));
         }
     memory_free(buffer);
 }
