@@ -115,7 +115,7 @@ static void test_values(void) {
     refuses("\n\n\nnum_train_steps: ten\n",
             "num_train_steps: 'ten' is not a whole number (t.yaml:4)");
     refuses("num_train_steps: 1e3\n", "num_train_steps: '1e3' is not a whole number (t.yaml:1)");
-    refuses("num_train_steps: 0\n", "num_train_steps: '0' is not at least 1 (t.yaml:1)");
+    refuses("num_train_steps: 0\n", "num_train_steps: '0' is below 1 (t.yaml:1)");
     refuses("num_train_steps:\n", "num_train_steps: no value given (t.yaml:1)");
     refuses("num_train_steps: 99999999999999999999\n",
             "num_train_steps: '99999999999999999999' is not a whole number (t.yaml:1)");
@@ -125,9 +125,9 @@ static void test_values(void) {
     refuses("optimizer: {beta1: 1}\n", "optimizer.beta1: '1' is not below 1 (t.yaml:1)");
     refuses("optimizer: {eps: 0}\n", "optimizer.eps: '0' is not above 0 (t.yaml:1)");
     refuses("scheduler: {min_lr_ratio: 1.5}\n",
-            "scheduler.min_lr_ratio: '1.5' is not at most 1 (t.yaml:1)");
+            "scheduler.min_lr_ratio: '1.5' is above 1 (t.yaml:1)");
     refuses("dataset: {holdout_share: 0.6}\n",
-            "dataset.holdout_share: '0.6' is not at most 0.5 (t.yaml:1)");
+            "dataset.holdout_share: '0.6' is above 0.5 (t.yaml:1)");
     refuses("deterministic: yes\n", "deterministic: 'yes' is not true or false (t.yaml:1)");
     refuses("backend: gpu\n", "backend: 'gpu' is not one of auto | cpu | cuda (t.yaml:1)");
     refuses("parallelism: {dp_size: null}\n",
@@ -453,7 +453,7 @@ static void test_hf(void) {
        "quantization_config: {\"bits\":4} is not something regulon does; weights are not quantised "
        "(c.json)");
     hf("{\"hidden_size\": \"96\"}", "model.hidden_size: '\"96\"' is not a whole number (c.json)");
-    hf("{\"hidden_size\": -1}", "model.hidden_size: '-1' is not at least 1 (c.json)");
+    hf("{\"hidden_size\": -1}", "model.hidden_size: '-1' is below 1 (c.json)");
     hf("{\"hidden_size\": 1, \"hidden_size\": 2}",
        "not JSON: duplicate object key near '\"hidden_size\"' (c.json:1)");
     hf("[1]", "not a JSON object (c.json)");

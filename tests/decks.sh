@@ -41,7 +41,7 @@ ok $? 'Mixtral-8x7B has 46.7 G parameters'
 "$deck" --reference >reference.yaml && cmp reference.yaml "$here/input/reference.yaml" 1>&2
 ok $? 'input/reference.yaml is what the program prints (tests/deck --reference)'
 missing=$(sed -n '/^struct config {/,/not a key/p' "$here/src/config/config.h" | sed 's|/\*.*\*/||; s|/\*.*||; s|.*\*/||' |
-    tr ',;' '\n\n' | sed -n 's/^ *\([a-z0-9_ ]*[ *]\)\{0,1\}\([a-z0-9_]*\) *$/\2/p' |
+    tr ',;' '\n' | sed -n 's/^ *\([a-z0-9_ ]*[ *]\)\{0,1\}\([a-z0-9_]*\) *$/\2/p' |
     grep -v -x -e '' -e n_sources -e deck_name | while read -r member; do
     grep -q "^ *#* *$member:" reference.yaml || echo "$member"
 done)
@@ -84,6 +84,12 @@ refused 78 "no installed deck is named 'filled'; did you mean ./filled?" filled
 refused 78 "no installed deck is named 'bare'; did you mean ./bare.yaml?" bare
 refused 78 './none.yaml: No such file or directory' ./none.yaml
 refused 78 "$work/none.json: No such file or directory" L0_sanity model.config=none.json
+echo 'model.config: none.json' | cat - "$here/input/L0_sanity.yaml" >named.yaml
+refused 78 "$work/none.json: No such file or directory" ./named.yaml
+"$deck" ./named.yaml model.config= | grep -q '^  config: null$'
+ok $? 'null on the command line takes model.config back'
+echo '{"num_local_experts": 6, "attention_bias": true}' >config.json
+refused 78 'attention_bias: true is not something regulon does; it must be 0 (config.json)' ./named.yaml model.config=.
 head -c 1100000 /dev/zero | tr '\0' '#' >large.yaml
 refused 78 './large.yaml: larger than 1 MB' ./large.yaml
 refused 78 'dataset.path: a text that is not UTF-8 (command line)' L0_sanity "dataset.path=$(printf 'a\377')"

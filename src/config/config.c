@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MOST_BYTES = 1 << 20 }; /* of a deck or a config.json */
+
 void config_free(struct config *c) {
     if (c == NULL) return;
     for (size_t i = 0; i < n_fields; i++) value_free(c, &fields[i]);
@@ -32,7 +34,7 @@ static void stop_on(char *error) {
 }
 
 static char *read_text(const char *path, size_t *bytes) {
-    char *text = file_read(path, YAML_MOST_BYTES, bytes);
+    char *text = file_read(path, MOST_BYTES, bytes);
     if (!text)
         die_user(EXIT_CONFIG, "%s: %s", path,
                  errno == EFBIG ? "larger than 1 MB" : strerror(errno));
@@ -111,11 +113,16 @@ static void read_words(char *const *words, int n, struct entries *e) {
     for (size_t i = 0; i < e->n; i++) e->entry[i].line = 0;
 }
 
-/* The last value of model.config in a list, put behind its folder; NULL if there is none. */
-static char *model_file(const struct entries *e) {
-    for (size_t i = e->n; i-- > 0;)
-        if (strcmp(e->entry[i].key, "model.config") == 0 && e->entry[i].value)
-            return file_join(e->folder, e->entry[i].value);
+/* The file that model.config names, on the command line or else in the deck; NULL if it is not
+ * given or null. */
+static char *model_file(const struct entries *line, const struct entries *deck) {
+    const struct entries *lists[] = {line, deck};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < lists[k]->n; i++) {
+            const struct entry *e = &lists[k]->entry[i];
+            if (strcmp(e->key, "model.config") == 0)
+                return e->value ? file_join(lists[k]->folder, e->value) : NULL;
+        }
     return NULL;
 }
 
@@ -168,8 +175,7 @@ struct config *config_load(const char *deck, char *const *words, int n) {
 
     struct config *c = build_defaults();
     unsigned char *given = memory_alloc(n_fields);
-    char *model = model_file(&line);
-    if (!model) model = model_file(&file);
+    char *model = model_file(&line, &file);
     if (model) read_hf(model, &hf, &hf_name);
     stop_on(build_apply(c, &hf, given));
     stop_on(build_apply(c, &file, given));

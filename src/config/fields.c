@@ -152,7 +152,7 @@ const char *field_nearest(const char *word) {
 
 char *field_range(char *buf, size_t size, const struct field *f) {
     buf[0] = 0;
-    if (f->words) {
+    if (f->type == FIELD_ENUM) {
         size_t n = 0;
         for (const char *p = f->words; *p && n + 4 < size; p++) {
             if (*p == '|')

@@ -43,8 +43,8 @@ int field_is_section(const char *name);
 /* The key nearest to a word that is none, or NULL when none is near enough to be meant. */
 const char *field_nearest(const char *word);
 
-/* "1 to 64", "0 or more", "above 0, below 1", "auto | cpu | cuda" into buf, "" where any value will
- * do. */
+/* "1 to 64", "0 or more", "above 0 to 1", "auto | cpu | cuda" into buf; "" where the type says it
+ * all. */
 char *field_range(char *buf, size_t size, const struct field *f);
 
 /* What a user calls the type: "whole number", "number", "true or false", "word", "text", "path",

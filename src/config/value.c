@@ -35,19 +35,17 @@ static char *without_marks(const char *s) {
 }
 
 static char *check_range(const struct field *f, double x, const char *value) {
-    char limit[48], what[64];
+    char limit[48];
     int low = f->range & RANGE_ABOVE_MIN ? x <= f->min : x < f->min;
     int high = f->range & RANGE_BELOW_MAX ? x >= f->max : x > f->max;
     if (!low && !high) return NULL;
-    const char *side = low ? (f->range & RANGE_ABOVE_MIN ? "above" : "at least")
-                       : f->range & RANGE_BELOW_MAX ? "below"
-                                                    : "at most";
-    if (f->type == FIELD_INT)
-        snprintf(limit, sizeof limit, "%.0f", low ? f->min : f->max);
-    else
-        text_real(limit, sizeof limit, low ? f->min : f->max);
-    snprintf(what, sizeof what, "%s %s", side, limit);
-    return is_not(value, what);
+    text_real(limit, sizeof limit, low ? f->min : f->max);
+    const char *what = low ? (f->range & RANGE_ABOVE_MIN ? "not above" : "below")
+                           : (f->range & RANGE_BELOW_MAX ? "not below" : "above");
+    char *shown = entries_quote(value);
+    char *problem = memory_format("'%s' is %s %s", shown, what, limit);
+    memory_free(shown);
+    return problem;
 }
 
 static char *set_number(struct config *c, const struct field *f, const char *value) {

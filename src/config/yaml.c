@@ -149,7 +149,6 @@ static char *not_yaml(const yaml_parser_t *parser, const char *text, size_t byte
 }
 
 char *yaml_to_entries(const char *text, size_t bytes, struct entries *e) {
-    if (bytes > YAML_MOST_BYTES) return memory_format("%s: larger than 1 MB", e->name);
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser)) return memory_format("%s: out of memory", e->name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);

@@ -1,10 +1,8 @@
 /* YAML text, as decks use it, to a flat list of entries. Strict: one document, a mapping at its
- * root, no anchors, aliases or tags, at most 6 levels, 1 MB and keys of 200 bytes. */
+ * root, no anchors, aliases or tags, at most 6 levels and keys of 200 bytes. */
 #ifndef REGULON_CONFIG_YAML_H
 #define REGULON_CONFIG_YAML_H
 #include "config/entries.h"
-
-enum { YAML_MOST_BYTES = 1 << 20 };
 
 /* Appends to *e what text[bytes] says. NULL, or what is wrong and where: a new string. Never ends
  * the program, whatever the text. */
