@@ -294,6 +294,8 @@ def test_refusals(folder):
         (made("foreign", lambda f: f.attrs.__delitem__("format")),
          "foreign.h5: no 'regulon metrics' file: it has no attribute 'format'"),
         (made("number", lambda f: f.attrs.__setitem__("format", 1)), "it has no attribute 'format'"),
+        (made("orders", lambda f: f.__delitem__("validation/markov_bits_per_base")),
+         "orders.h5: no dataset /validation/markov_bits_per_base"),
         (made("dropped", drop), "dropped.h5: no dataset /steps/loss"),
     ]
     for path, message in cases:
