@@ -1,5 +1,5 @@
-/* metrics.h5. Without arguments: the tests that need no other reader. tests/metrics.sh uses the
- * same program, with a word first and without MPI, as the writer that it watches and kills. */
+/* metrics.h5. Without arguments: the tests that need no other reader. tests/metrics_readers.sh uses
+ * the same program, with a word first and without MPI, as the writer that it watches and kills. */
 #include "config.h"
 #include "base/file.h"
 #include "base/h5.h"
@@ -32,8 +32,8 @@ static struct metrics_run run_of(int64_t n_layers, int64_t n_experts, int64_t n_
     return run;
 }
 
-/* What row `step` holds, exact in binary so that the reader can demand equality (tests/metrics.py
- * has the same). */
+/* What row `step` holds, exact in binary so that the reader can demand equality
+ * (tests/metrics_readers.py has the same). */
 static void write_row(struct metrics *m, const struct metrics_run *run, int64_t step,
                       uint32_t *tokens, float *entropy) {
     double x = (double)step;

@@ -98,9 +98,11 @@ int file_make_folders(const char *path) {
     if (path[0] == 0) return errno = ENOENT, 0;
     char *p = memory_string(path);
     int ok = 1;
-    for (char *slash = p + 1; ok && (slash = strchr(slash, '/')); *slash++ = '/') {
-        *slash = 0;
+    for (size_t i = 1; ok && p[i]; i++) {
+        if (p[i] != '/') continue;
+        p[i] = 0;
         ok = mkdir(p, 0777) == 0 || errno == EEXIST;
+        p[i] = '/';
     }
     if (ok) ok = mkdir(p, 0777) == 0 || errno == EEXIST;
     memory_free(p);

@@ -4,7 +4,6 @@
 #include "base/h5.h"
 #include "base/memory.h"
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,6 +37,10 @@ static void read_size(struct layout *l, const char *path) {
     }
     H5Dclose(open_dataset(l->file, path, GROUP_EXPERTS, "tokens", 3, shape));
     l->size.n_layers = (int64_t)shape[1], l->size.n_experts = (int64_t)shape[2];
+    H5Dclose(open_dataset(l->file, path, GROUP_VALIDATION, "markov_bits_per_base", 1, shape));
+    if (shape[0] != MARKOV_ORDERS)
+        die_user(EXIT_DATA, "%s: /validation/markov_bits_per_base has %llu orders, not %d", path,
+                 (unsigned long long)shape[0], MARKOV_ORDERS);
 }
 
 void layout_open(struct layout *l, const char *path) {
@@ -112,10 +115,6 @@ int64_t layout_rows(struct layout *l, enum series_group g, int64_t last_step) {
 
 void layout_read_markov(struct layout *l, double bits_per_base[MARKOV_ORDERS]) {
     hid_t dataset = H5Dopen2(l->file, "/validation/markov_bits_per_base", H5P_DEFAULT);
-    hid_t space = H5Dget_space(dataset);
-    for (int i = 0; i < MARKOV_ORDERS; i++) bits_per_base[i] = NAN;
-    if (H5Sget_simple_extent_npoints(space) == MARKOV_ORDERS)
-        H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, bits_per_base);
-    H5Sclose(space);
+    H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, bits_per_base);
     H5Dclose(dataset);
 }

@@ -105,6 +105,7 @@ static void put(struct metrics *m, enum series_group g, enum series_id s, const 
 
 /* The row becomes whole: `step` last, and all of it out of this process. */
 static void end_row(struct metrics *m, enum series_group g, int64_t step) {
+    assert(step >= 0); /* -1: not written */
     put(m, g, series_step_of(g), &step);
     H5Fflush(m->layout.file, H5F_SCOPE_GLOBAL);
     m->rows[g]++;

@@ -151,7 +151,7 @@ const struct series series_table[N_SERIES] = {
                      "seconds since 1970-01-01 00:00:00 UTC",
                      "time of the event",
                      NULL},
-    /* Characters, not strings of fixed length: those crash netCDF before 4.9.1 (its issue 2159). */
+    /* Characters, not strings of fixed length: those crash netCDF 4.9.0 (its issue 2159). */
     [EVENTS_KIND] = {GROUP_EVENTS,
                      "kind",
                      CHARACTER,

@@ -3,6 +3,7 @@ The writer is tests/metrics.np1, whose rows are functions of the step; `expected
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -225,6 +226,32 @@ def test_every_write(folder, points):
     ok(not bad and killed == len(places) > 20, f"{what} (a sample)" if points else what)
 
 
+def test_full(folder):
+    """Writes that fail (a limit on the size of files stands in for a full disk) end the run with 74."""
+
+    def limited(path, size, rows):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+        words = [WRITER, "write", path, str(rows), "8", "0", "1"]
+        return subprocess.run(words, preexec_fn=limit, capture_output=True, text=True)
+
+    path = f"{folder}/first.h5"
+    run = limited(path, 20000, rows=8)
+    ok(run.returncode == 74 and "File too large" in run.stderr and not os.path.exists(path), "no room at the start: 74, no file")
+    path = f"{folder}/grows.h5"
+    write(path, rows=8, room=8, close=0)
+    size = os.path.getsize(path)
+    run = limited(path, size, rows=12)
+    bad = problems(path, acknowledged=8)
+    run.returncode == 74 or note(run.stderr)
+    bad and note("\n".join(bad))
+    ok(run.returncode == 74 and "File too large" in run.stderr and not bad, "no room for a longer file: 74, the rows stay")
+    run = limited(f"{folder}/absent/metrics.h5", size, rows=8)
+    ok(run.returncode == 74 and "No such file or directory" in run.stderr, "no folder: 74")
+
+
 def test_resume(folder):
     """A killed run goes on after an earlier checkpoint: each step once."""
     path, said = f"{folder}/resume.h5", f"{folder}/said"
@@ -267,6 +294,8 @@ def test_refusals(folder):
         (made("foreign", lambda f: f.attrs.__delitem__("format")),
          "foreign.h5: no 'regulon metrics' file: it has no attribute 'format'"),
         (made("number", lambda f: f.attrs.__setitem__("format", 1)), "it has no attribute 'format'"),
+        (made("orders", lambda f: f.__delitem__("validation/markov_bits_per_base")),
+         "orders.h5: no dataset /validation/markov_bits_per_base"),
         (made("dropped", drop), "dropped.h5: no dataset /steps/loss"),
     ]
     for path, message in cases:
@@ -324,6 +353,7 @@ with tempfile.TemporaryDirectory(prefix="metrics-", dir=".") as work:
     test_reader(work)
     test_kill(work)
     test_every_write(work, points=0 if "all" in sys.argv[1:] else 60)
+    test_full(work)
     test_resume(work)
     test_refusals(work)
     test_netcdf(work)
