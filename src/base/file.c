@@ -40,12 +40,22 @@ int64_t file_size(const char *path) {
     return stat(path, &s) == 0 ? (int64_t)s.st_size : -1;
 }
 
-static int write_all(int fd, const char *data, size_t bytes) {
-    while (bytes > 0) {
-        ssize_t put = write(fd, data, bytes);
+int file_write_all(int fd, const void *data, size_t bytes) {
+    for (const char *p = data; bytes > 0;) {
+        ssize_t put = write(fd, p, bytes);
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return 0;
-        data += put, bytes -= (size_t)put;
+        p += put, bytes -= (size_t)put;
+    }
+    return 1;
+}
+
+int file_write_all_at(int fd, const void *data, size_t bytes, int64_t offset) {
+    for (const char *p = data; bytes > 0;) {
+        ssize_t put = pwrite(fd, p, bytes, (off_t)offset);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return 0;
+        p += put, bytes -= (size_t)put, offset += put;
     }
     return 1;
 }
@@ -53,7 +63,7 @@ static int write_all(int fd, const char *data, size_t bytes) {
 int file_write_atomic(const char *path, const void *data, size_t bytes) {
     char *temporary = memory_format("%s.%ld.tmp", path, (long)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int ok = fd >= 0 && write_all(fd, data, bytes) && fsync(fd) == 0;
+    int ok = fd >= 0 && file_write_all(fd, data, bytes) && fsync(fd) == 0;
     int reason = errno;
     if (fd >= 0 && close(fd) != 0 && ok) ok = 0, reason = errno;
     if (ok && rename(temporary, path) != 0) ok = 0, reason = errno;
