@@ -84,7 +84,7 @@ static void attribute(const char *path, const char *name, const char *text, int6
     char *good = file_read("good.h5", 1 << 20, &n);
     file_write_atomic(path, good, n);
     memory_free(good);
-    hid_t access = h5_access(), file = H5Fopen(path, H5F_ACC_RDWR, access);
+    hid_t access = h5_file_access(), file = H5Fopen(path, H5F_ACC_RDWR, access);
     H5Pclose(access);
     H5Adelete(file, name);
     if (text)
@@ -107,24 +107,27 @@ static void test_damaged(void) {
     size_t n;
     char *good = file_read("good.h5", 1 << 20, &n);
     file_write_atomic("cut.h5", good, n - 1);
-    refused("cut.h5", "cut.h5: not a corpus, or a damaged one", "a file one byte short");
+    refused("cut.h5", "cut.h5: an HDF5 file, but damaged or cut short", "a file one byte short");
     file_write_atomic("cut.h5", good, n / 2);
-    refused("cut.h5", "cut.h5: not a corpus, or a damaged one", "half a file");
-    refused("good.fa", "good.fa: not a corpus, or a damaged one", "no HDF5 file");
-    refused("absent.h5", "absent.h5: cannot be opened: No such file", "no file");
+    refused("cut.h5", "cut.h5: an HDF5 file, but damaged or cut short", "half a file");
+    refused("good.fa", "good.fa: not an HDF5 file", "no HDF5 file");
+    refused("absent.h5", "absent.h5: No such file", "no file");
     memory_free(good);
     attribute("x.h5", "format", NULL, 0);
-    refused("x.h5", "x.h5: an HDF5 file, but not a regulon corpus", "no format");
+    refused("x.h5", "x.h5: no 'regulon corpus' file", "no format");
     attribute("x.h5", "format", "regulon metrics", 0);
-    refused("x.h5", "x.h5: a 'regulon metrics', not a regulon corpus", "another format");
+    refused("x.h5", "x.h5: a 'regulon metrics' file where 'regulon corpus' is wanted",
+            "another format");
     attribute("x.h5", "format_version", NULL, 2);
-    refused("x.h5", "x.h5: its format version is 2, this program reads up to 1", "a newer version");
+    refused("x.h5",
+            "x.h5: format_version 2 of 'regulon corpus' is newer than this program reads (1)",
+            "a newer version");
     attribute("x.h5", "alphabet", "xna", 0);
     refused("x.h5", "x.h5: a damaged corpus: alphabet", "an unknown alphabet");
     attribute("x.h5", "max_token", NULL, 256);
     refused("x.h5", "x.h5: a damaged corpus: max_token", "a token that does not fit");
     attribute("x.h5", "eos", NULL, 1);
-    hid_t access = h5_access(), file = H5Fopen("x.h5", H5F_ACC_RDWR, access),
+    hid_t access = h5_file_access(), file = H5Fopen("x.h5", H5F_ACC_RDWR, access),
           d = H5Dopen2(file, "/records/length", H5P_DEFAULT);
     int64_t length[] = {6, 3};
     H5Dwrite(d, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, length);

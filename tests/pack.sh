@@ -113,6 +113,7 @@ refuses 64 "no option '--alphabt'" small.fa --alphabt dna -o no.h5
 refuses 64 "'xna' is none of" small.fa --alphabet xna -o no.h5
 refuses 64 'needs --eos' t.bin --tokens u16 -o no.h5
 refuses 64 'does not fit' t.bin --tokens u16 --eos 65536 -o no.h5
+refuses 64 'is a folder' small.fa -o .
 refuses 64 'one of the files to read' small.fa -o small.fa
 "$MPIEXEC" -n 2 "$regulon" pack small.fa p.fa bad.fa -o no.h5 >out 2>err
 [ $? -eq 65 ] && [ "$(grep -c 'bad.fa:3:3' err)" -eq 1 ] && [ ! -e no.h5 ] && ! ls ./*.tmp >/dev/null 2>&1

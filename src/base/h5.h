@@ -1,30 +1,45 @@
-/* What every HDF5 file of the program has in common: how the library is opened, attributes, format
- * numbers. */
+/* What every HDF5 file of the program shares: how it is opened, its attributes, its /code, its
+ * version check. HDF5 as packaged is not thread-safe: at any time one thread of a process may be in
+ * these functions. HDF5's own errors end the run through one handler, so that calls stand bare. */
 #ifndef REGULON_BASE_H5_H
 #define REGULON_BASE_H5_H
 #include <hdf5.h>
 #include <stdint.h>
 
-/* Once per process, before any other HDF5 call: no clean-up at exit (HDF5 1.10 crashes there after
- * a failed close), no file locking, and errors of calls that stand bare end the program (exit 74).
- */
+/* Starts HDF5 and installs the handler: a failed call ends all ranks with the function that failed
+ * and the innermost reason, 74 for files and input/output, else 70. Once, in main, before any other
+ * HDF5 call. HDF5 does not clean up at exit: whoever opens, closes. */
 void h5_open_library(void);
 
-/* A file access list for H5Fcreate and H5Fopen, locking off; the caller closes it. */
-hid_t h5_access(void);
+/* A file access property list: no locking (readers may look at a file that is being written),
+ * oldest file format. The caller closes it (H5Pclose). */
+hid_t h5_file_access(void);
 
-void h5_string(hid_t object, const char *name,
-               const char *value); /* variable-length UTF-8 scalar */
+/* Opens a file that the user named, read-only; die_user (65) when it is missing, not HDF5 or cut
+ * short. The caller closes it (H5Fclose). On one rank. */
+hid_t h5_open_user(const char *path);
+
+/* Attributes: a scalar on `object` (file, group or dataset), created or replaced. Strings are UTF-8
+ * of variable length, numbers little-endian 64 bit. */
+void h5_string(hid_t object, const char *name, const char *value);
 void h5_int64(hid_t object, const char *name, int64_t value);
+void h5_real(hid_t object, const char *name, double value);
 
-/* Every dataset says what it holds, as CF has it; units "1" if none. */
+/* The two attributes that every dataset has; units "1" where there are none. */
 void h5_describe(hid_t dataset, const char *units, const char *long_name);
 
-void h5_format(hid_t file, const char *format, int version); /* on the root */
-void h5_write_code(
-    hid_t file); /* group /code: version, revision, configure_line, compiler, hdf5, mpi */
+/* Reading: the string (of variable or fixed length; the caller frees it), or NULL when there is no
+ * such scalar attribute; the whole number, 1 on success. */
+char *h5_get_string(hid_t object, const char *name);
+int h5_get_int64(hid_t object, const char *name, int64_t *value);
 
-/* The format version of an open file. die_user (65) if it is not of this format, or newer than
- * `newest`. */
+/* Root attributes `format` ("regulon metrics") and `format_version`. */
+void h5_format(hid_t file, const char *format, int version);
+
+/* Group /code: version, revision, configure_line, compiler, hdf5, mpi. */
+void h5_write_code(hid_t file);
+
+/* The version of an open file of ours: 1 to `newest`. die_user (65), naming `path`, when its format
+ * is another or its version is newer than this program reads. On one rank. */
 int h5_check_format(hid_t file, const char *path, const char *format, int newest);
 #endif

@@ -21,28 +21,18 @@ static void need(int ok, const char *path, const char *what) {
 }
 
 static hid_t open_file(const char *path) {
-    if (access(path, R_OK) != 0)
-        die_user(EXIT_DATA, "%s: cannot be opened: %s", path, strerror(errno));
-    hid_t how = h5_access(), file = H5Fopen(path, H5F_ACC_RDONLY, how);
-    H5Pclose(how);
-    if (file < 0)
-        die_user(EXIT_DATA, "%s: not a corpus, or a damaged one: HDF5 cannot open it", path);
+    hid_t file = h5_open_user(path);
     h5_check_format(file, path, "regulon corpus", CORPUS_VERSION);
     return file;
 }
 
 static int64_t read_int64(hid_t file, const char *path, const char *name) {
-    int64_t value = 0;
-    hid_t a = H5Aopen(file, name, H5P_DEFAULT), space = a < 0 ? -1 : H5Aget_space(a);
-    need(a >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-             H5Aread(a, H5T_NATIVE_INT64, &value) >= 0,
-         path, name);
-    H5Sclose(space);
-    H5Aclose(a);
+    int64_t value;
+    need(h5_get_int64(file, name, &value), path, name);
     return value;
 }
 
-/* Strings of variable length, *n of them (1 for a scalar); each and the array are the caller's. */
+/* Strings of variable length, *n of them; each and the array are the caller's. */
 static char **read_strings(hid_t file, const char *path, const char *name, int64_t *n) {
     hid_t a = H5Aopen(file, name, H5P_DEFAULT), type = a < 0 ? -1 : H5Aget_type(a);
     need(type >= 0 && H5Tis_variable_str(type) > 0, path, name);
@@ -137,16 +127,15 @@ struct corpus *corpus_open(const char *path) {
     c->path = memory_string(path);
     H5E_BEGIN_TRY {
         hid_t file = open_file(path);
-        int64_t n;
         map_file(c);
         map_names(file, c);
         map_tokens(file, c);
         c->offset = read_column(file, c, "/records/offset");
         c->length = read_column(file, c, "/records/length");
-        char **alphabet = read_strings(file, path, "alphabet", &n);
-        c->alphabet = tokens_alphabet(alphabet[0]);
+        char *alphabet = h5_get_string(file, "alphabet");
+        c->alphabet = alphabet ? tokens_alphabet(alphabet) : -1;
         need(c->alphabet >= 0, path, "alphabet");
-        free_strings(alphabet, n);
+        memory_free(alphabet);
         int64_t eos = read_int64(file, path, "eos"), max = read_int64(file, path, "max_token");
         need(eos >= 0 && eos <= INT_MAX, path, "eos");
         need(max >= 0 && max <= UINT32_MAX &&

@@ -71,7 +71,7 @@ static int64_t write_dataset(hid_t file, const char *name, hid_t type, int64_t n
 }
 
 int64_t corpus_create(const char *path, const struct corpus_contents *c) {
-    hid_t access = h5_access(), name = H5Tcopy(H5T_C_S1);
+    hid_t access = h5_file_access(), name = H5Tcopy(H5T_C_S1);
     H5Pset_alignment(access, ALIGN_FROM, ALIGNMENT);
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
     H5Pclose(access);

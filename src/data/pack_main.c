@@ -140,6 +140,8 @@ static void check_arguments(const struct arguments *a, const char *seen) {
     if (a->pack.token_bytes && a->pack.token_bytes < 4 && a->pack.eos >> 8 * a->pack.token_bytes)
         die_user(EXIT_USAGE, "pack: --eos: %lld does not fit into tokens of %d bits",
                  (long long)a->pack.eos, 8 * a->pack.token_bytes);
+    if (stat(a->output, &out) == 0 && S_ISDIR(out.st_mode))
+        die_user(EXIT_USAGE, "pack: -o %s is a folder", a->output);
     for (int i = 0; i < a->n; i++)
         if (stat(a->output, &out) == 0 && stat(a->files[i], &in) == 0 && in.st_ino == out.st_ino &&
             in.st_dev == out.st_dev)
@@ -174,13 +176,12 @@ static void print_some(const char *what, int64_t n) {
 }
 
 static void print_report(const struct arguments *a, const struct pack_report *r) {
-    char in[32], rate[32], time[32];
+    char in[32], rate[32];
     printf("%s: %lld records, %lld tokens, alphabet %s\n", a->output, (long long)r->records,
            (long long)r->tokens,
            tokens_alphabet_name(a->pack.token_bytes ? ALPHABET_BYTES : a->pack.alphabet));
-    printf("  read %lld file%s, %s, in %s: %s tokens/s\n", (long long)r->files,
-           r->files > 1 ? "s" : "", text_bytes(in, sizeof in, (double)r->bytes_in),
-           text_duration(time, sizeof time, r->seconds),
+    printf("  read %lld file%s, %s, in %.1f s: %s tokens/s\n", (long long)r->files,
+           r->files > 1 ? "s" : "", text_bytes(in, sizeof in, (double)r->bytes_in), r->seconds,
            text_count(rate, sizeof rate, (double)r->tokens / (r->seconds > 0 ? r->seconds : 1)));
     print_some("empty records", r->empty_records);
     print_some("duplicate names", r->duplicate_names);

@@ -15,7 +15,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
-enum { BUFFER_BYTES = 256 << 10, PEEK_BYTES = 512 };
+enum { FILE_BUFFER = 256 << 10, MEMORY_BUFFER = 4 << 10, PEEK_BYTES = 512 };
 
 struct reader {
     char *path;
@@ -25,6 +25,7 @@ struct reader {
     int64_t file_bytes, modified;
     XXH3_state_t *hash;
 
+    size_t buffer; /* bytes of raw and inflated */
     unsigned char *raw, *inflated;
     int compressed, in_member, past_end;
     z_stream z;
@@ -87,12 +88,12 @@ char *reader_show(char buf[16], unsigned char c) {
 static size_t raw_fill(struct reader *r) {
     size_t n = 0;
     if (r->fd < 0) {
-        n = r->memory_left < BUFFER_BYTES ? r->memory_left : BUFFER_BYTES;
+        n = r->memory_left < r->buffer ? r->memory_left : r->buffer;
         if (n) memcpy(r->raw, r->memory, n), r->memory += n;
         r->memory_left -= n;
     } else {
-        while (n < BUFFER_BYTES) {
-            ssize_t got = read(r->fd, r->raw + n, BUFFER_BYTES - n);
+        while (n < r->buffer) {
+            ssize_t got = read(r->fd, r->raw + n, r->buffer - n);
             if (got < 0 && errno == EINTR) continue;
             if (got < 0)
                 keep_error(r, EXIT_IO,
@@ -111,7 +112,7 @@ static size_t raw_fill(struct reader *r) {
  * gives its good part first. */
 static size_t inflate_fill(struct reader *r) {
     r->z.next_out = r->inflated;
-    r->z.avail_out = BUFFER_BYTES;
+    r->z.avail_out = (uInt)r->buffer;
     while (r->z.avail_out > 0 && !r->broken && !r->past_end) {
         if (r->z.avail_in == 0) {
             r->z.next_in = r->raw;
@@ -137,7 +138,7 @@ static size_t inflate_fill(struct reader *r) {
                 "the gzip stream is corrupt before byte %lld of the file (%s)",
                 (long long)(r->file_bytes - r->z.avail_in), r->z.msg ? r->z.msg : "zlib");
     }
-    return BUFFER_BYTES - r->z.avail_out;
+    return r->buffer - r->z.avail_out;
 }
 
 static void take_buffer(struct reader *r, const unsigned char *data, size_t n) {
@@ -207,7 +208,7 @@ static void begin(struct reader *r, enum reader_mode mode) {
         r->compressed = r->in_member = 1;
         r->z.next_in = r->raw;
         r->z.avail_in = (uInt)n;
-        r->inflated = memory_alloc(BUFFER_BYTES);
+        r->inflated = memory_alloc(r->buffer);
         take_buffer(r, r->inflated, inflate_fill(r));
         refuse_foreign(r, n_magics);
     }
@@ -215,14 +216,15 @@ static void begin(struct reader *r, enum reader_mode mode) {
         r->at = r->end = r->full + 3;
 }
 
-static struct reader *reader_new(const char *path, size_t slice) {
+static struct reader *reader_new(const char *path, size_t buffer, size_t slice) {
     struct reader *r = memory_alloc(sizeof *r);
     r->path = memory_string(path);
     r->fd = -1;
+    r->buffer = buffer;
     r->slice = slice;
     r->line = r->column = 1;
     r->final_newline = 1;
-    r->raw = memory_alloc(BUFFER_BYTES);
+    r->raw = memory_alloc(r->buffer);
     take_buffer(r, r->raw, 0);
     r->hash = XXH3_createState();
     if (r->hash == NULL) die("out of memory");
@@ -231,7 +233,7 @@ static struct reader *reader_new(const char *path, size_t slice) {
 }
 
 struct reader *reader_open(const char *path, enum reader_mode mode) {
-    struct reader *r = reader_new(path, 0);
+    struct reader *r = reader_new(path, FILE_BUFFER, 0);
     struct stat s;
     r->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (r->fd < 0 || fstat(r->fd, &s) != 0)
@@ -246,7 +248,7 @@ struct reader *reader_open(const char *path, enum reader_mode mode) {
 
 struct reader *reader_open_memory(const void *data, size_t n, const char *name, size_t slice,
                                   enum reader_mode mode) {
-    struct reader *r = reader_new(name, slice);
+    struct reader *r = reader_new(name, MEMORY_BUFFER, slice);
     r->memory = data;
     r->memory_left = n;
     begin(r, mode);

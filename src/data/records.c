@@ -7,13 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FLUSH_BYTES = 256 << 10 }; /* stays in the second-level cache from parser to write */
+/* Buffers: one that stays in the second-level cache from parser to write, and the first when
+ * nothing is written. */
+enum { FLUSH_BYTES = 256 << 10, MEMORY_BYTES = 4 << 10 };
 
 struct records *records_new(int token_bytes, int fd) {
     struct records *r = memory_alloc(sizeof *r);
     r->token_bytes = token_bytes;
     r->fd = fd;
-    r->tokens = memory_alloc(r->room = FLUSH_BYTES);
+    r->tokens = memory_alloc(r->room = fd < 0 ? MEMORY_BYTES : FLUSH_BYTES);
     return r;
 }
 
