@@ -305,6 +305,9 @@ static void test_jsonl(void) {
     GIVES(JSONL, "{\"a\":01,\"text\":\"A\"}\n",
           "x:1:8: a number that JSON does not have (text field 'text')",
           "a number with a leading zero");
+    GIVES(JSONL, "{\"a\":1\0,\"text\":\"A\"}\n",
+          "x:1:7: something else where ',' or '}' is due (text field 'text')",
+          "NUL behind a number");
     GIVES(JSONL, "{\"a\":tru,\"text\":\"A\"}\n",
           "x:1:6: something that is no JSON value (text field 'text')", "no value");
     GIVES(JSONL, "{\"text\":\"A\tC\"}\n",

@@ -53,8 +53,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     reader_close(b);
     records_free(whole);
     records_free(sliced);
+    /* one line, and no NUL: libjansson 2.14 skips one behind a number, which is no JSON */
     if (size > 1 && data[1] == '{' && !memchr(data + 1, '\n', size - 1) &&
-        !memchr(data + 1, '\r', size - 1))
+        !memchr(data + 1, '\r', size - 1) && !memchr(data + 1, 0, size - 1))
         compare(data + 1, size - 1);
     return 0;
 }
