@@ -76,7 +76,7 @@ static int by_place(const void *a, const void *b) {
                                   : 0;
 }
 
-static void clear(struct safetensors *f) {
+void safetensors_clear(struct safetensors *f) {
     for (int i = 0; i < f->n; i++) memory_free(f->list[i].name);
     memory_free(f->list);
     f->list = NULL, f->n = 0;
@@ -122,7 +122,7 @@ char *safetensors_parse(const char *header, size_t header_bytes, uint64_t data_b
     if (!root)
         return memory_format("the header is not JSON: %s (column %d)", error.text, error.position);
     char *wrong = parse_all(root, data_bytes, out);
-    if (wrong) clear(out);
+    if (wrong) safetensors_clear(out);
     json_decref(root);
     return wrong;
 }
@@ -164,7 +164,7 @@ struct safetensors *safetensors_open(const char *path) {
 
 void safetensors_close(struct safetensors *f) {
     if (!f) return;
-    clear(f);
+    safetensors_clear(f);
     close(f->fd);
     memory_free(f->path);
     memory_free(f);

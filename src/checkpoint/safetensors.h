@@ -31,6 +31,8 @@ struct safetensors {
 char *safetensors_parse(const char *header, size_t header_bytes, uint64_t data_bytes,
                         struct safetensors *out);
 
+void safetensors_clear(struct safetensors *f); /* frees what safetensors_parse filled */
+
 /* Opens a file; die_user (65) on what safetensors_parse refuses or when it cannot be read. */
 struct safetensors *safetensors_open(const char *path);
 void safetensors_close(struct safetensors *f);

@@ -1,14 +1,12 @@
 /* Any bytes as a deck: refused with a text, or a configuration that config_write turns into a deck
  * of the same configuration. Reads no file. */
 #include "config.h"
+#include "fuzz.h"
 #include "base/memory.h"
 #include "config/build.h"
 #include "config/config.h"
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static char *written(const struct config *c, size_t *bytes) {
     char *text = NULL;
