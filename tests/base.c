@@ -59,11 +59,14 @@ static void test_text(void) {
     int same = 1;
     for (size_t r = 0; r < sizeof reals / sizeof *reals; r++)
         same = same && text_to_real(text_real(buf, sizeof buf, reals[r]), &x) && x == reals[r];
-    tap_ok(same && strcmp(text_real(buf, sizeof buf, 1e-5), "1.0e-05") == 0, "reals written and read back");
+    tap_ok(same && strcmp(text_real(buf, sizeof buf, 1e-5), "1.0e-05") == 0,
+           "reals written and read back");
     uint32_t code;
-    tap_ok(text_utf8("a", &code) == 1 && text_utf8("\xc3\xa4", &code) == 2 && code == 0xe4 && text_utf8("\xf0\x9f\xa7\xac", &code) == 4 &&
-               code == 0x1f9ec && !text_utf8("", &code) && !text_utf8("\xc3", &code) && !text_utf8("\xc0\x80", &code) &&
-               !text_utf8("\xed\xa0\x80", &code) && !text_utf8("\xff", &code),
+    tap_ok(text_utf8("a", &code) == 1 && text_utf8("\xc3\xa4", &code) == 2 && code == 0xe4 &&
+               text_utf8("\xf0\x9f\xa7\xac", &code) == 4 && code == 0x1f9ec &&
+               !text_utf8("", &code) && !text_utf8("\xc3", &code) &&
+               !text_utf8("\xc0\x80", &code) && !text_utf8("\xed\xa0\x80", &code) &&
+               !text_utf8("\xff", &code),
            "UTF-8 characters");
     tap_ok(strcmp(text_bytes(buf, sizeof buf, 1.5e9), "1.50 GB") == 0, "bytes: %s", buf);
     tap_ok(strcmp(text_duration(buf, sizeof buf, 3720), "1 h 02 min") == 0, "duration: %s", buf);

@@ -3,6 +3,7 @@
 #include "backend/cpu.h"
 #include "base/die.h"
 #include "base/memory.h"
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -52,10 +53,24 @@ struct cpu_state {
     size_t exchange_room[N_EXCHANGE_BUFFERS];
 };
 
-static int threads(void) {
+/* Threads of this rank: OMP_NUM_THREADS if it is set, else its share of the node's processors:
+ * those it is bound to, or, where ranks may run on the same ones, the node's divided by its ranks
+ * (two ranks that spin on one core are fifty times slower than they need be). Collective over
+ * grid->node. */
+static int choose_threads(const struct grid *g) {
 #ifdef _OPENMP
+    cpu_set_t mine, all;
+    CPU_ZERO(&mine);
+    if (!getenv("OMP_NUM_THREADS") && sched_getaffinity(0, sizeof mine, &mine) == 0) {
+        int n = CPU_COUNT(&mine), sum;
+        MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, g->node);
+        MPI_Allreduce(&n, &sum, 1, MPI_INT, MPI_SUM, g->node);
+        if (sum > CPU_COUNT(&all)) n = CPU_COUNT(&all) / g->node_size;
+        omp_set_num_threads(n > 0 ? n : 1);
+    }
     return omp_get_max_threads();
 #else
+    (void)g;
     return 1;
 #endif
 }
@@ -86,14 +101,14 @@ float *cpu_scratch(struct backend *be, size_t n) {
 
 void cpu_open(struct backend *be) {
     struct cpu_state *state = be->state = memory_alloc(sizeof *state);
-    state->n_threads = threads();
+    state->n_threads = choose_threads(be->grid);
     state->scratch = memory_alloc_array((size_t)state->n_threads, sizeof *state->scratch);
     state->room = memory_alloc_array((size_t)state->n_threads, sizeof *state->room);
     cpu_gemm_open();
     be->name = "cpu";
     be->real_bytes = sizeof(float);
-    be->details = memory_format("%s, %d thread%s a rank", cpu_gemm_name(), threads(),
-                                threads() == 1 ? "" : "s");
+    be->details = memory_format("%s, %d thread%s a rank", cpu_gemm_name(), state->n_threads,
+                                state->n_threads == 1 ? "" : "s");
     be->alloc = alloc;
     be->release = release;
     be->upload = copy;

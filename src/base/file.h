@@ -11,13 +11,15 @@ char *file_read(const char *path, size_t limit, size_t *bytes);
 int file_exists(const char *path);
 int64_t file_size(const char *path); /* bytes, -1 if it cannot be seen */
 
-int file_write_all(int fd, const void *data, size_t bytes); /* write(2) until all of it is written */
+int file_write_all(int fd, const void *data,
+                   size_t bytes); /* write(2) until all of it is written */
 int file_write_all_at(int fd, const void *data, size_t bytes, int64_t offset);
 
 /* Writes under a temporary name in the same folder, fsyncs, renames: path holds the old text or the
  * new. */
 int file_write_atomic(const char *path, const void *data, size_t bytes);
-/* The same for a file that lies under its temporary name already: fsync, rename, fsync of the folder. */
+/* The same for a file that lies under its temporary name already: fsync, rename, fsync of the
+ * folder. */
 int file_publish(const char *temporary, const char *path);
 int file_make_folders(const char *path); /* as mkdir -p */
 

@@ -39,8 +39,8 @@ void h5_format(hid_t file, const char *format, int version);
 /* Group /code: version, revision, configure_line, compiler, hdf5, mpi. */
 void h5_write_code(hid_t file);
 
-/* The `format` of a file, for telling files apart: "" when it is HDF5 without one, NULL when it is not
- * HDF5 or cannot be read. The caller frees it. */
+/* The `format` of a file, for telling files apart: "" when it is HDF5 without one, NULL when it is
+ * not HDF5 or cannot be read. The caller frees it. */
 char *h5_read_format(const char *path);
 
 /* The version of an open file of ours: 1 to `newest`. die_user (65), naming `path`, when its format

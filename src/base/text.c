@@ -16,13 +16,16 @@ static size_t edit_distance(const char *a, const char *b) {
     size_t *rows = memory_alloc_array(3 * width, sizeof *rows);
     for (size_t j = 0; j <= m; j++) rows[j] = j;
     for (size_t i = 1; i <= n; i++) {
-        size_t *row = rows + i % 3 * width, *up = rows + (i - 1) % 3 * width, *up2 = rows + (i + 1) % 3 * width;
+        size_t *row = rows + i % 3 * width, *up = rows + (i - 1) % 3 * width,
+               *up2 = rows + (i + 1) % 3 * width;
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            size_t best = up[j - 1] + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+            size_t best =
+                up[j - 1] + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
             if (up[j] + 1 < best) best = up[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                up2[j - 2] + 1 < best)
                 best = up2[j - 2] + 1;
             row[j] = best;
         }
@@ -111,10 +114,16 @@ int text_utf8(const char *s, uint32_t *code) {
     return n;
 }
 
-static char *scaled(char *buf, size_t size, double x, const char *const *units, size_t n_units, double base) {
+static char *scaled(char *buf, size_t size, double x, const char *const *units, size_t n_units,
+                    double base) {
     size_t u = 0;
     while (u + 1 < n_units && fabs(x) >= base * 0.9995) x /= base, u++;
-    snprintf(buf, size, u == 0 ? "%.0f%s" : fabs(x) < 9.995 ? "%.2f%s" : fabs(x) < 99.95 ? "%.1f%s" : "%.0f%s", x, units[u]);
+    snprintf(buf, size,
+             u == 0            ? "%.0f%s"
+             : fabs(x) < 9.995 ? "%.2f%s"
+             : fabs(x) < 99.95 ? "%.1f%s"
+                               : "%.0f%s",
+             x, units[u]);
     return buf;
 }
 
@@ -129,8 +138,12 @@ char *text_count(char *buf, size_t size, double n) {
 }
 
 char *text_duration(char *buf, size_t size, double seconds) {
-    if (seconds < 99.5) snprintf(buf, size, "%.0f s", seconds);
-    else if (seconds < 3600) snprintf(buf, size, "%d min %02d s", (int)seconds / 60, (int)seconds % 60);
-    else snprintf(buf, size, "%lld h %02d min", (long long)(seconds / 3600), (int)((long long)seconds % 3600 / 60));
+    if (seconds < 99.5)
+        snprintf(buf, size, "%.0f s", seconds);
+    else if (seconds < 3600)
+        snprintf(buf, size, "%d min %02d s", (int)seconds / 60, (int)seconds % 60);
+    else
+        snprintf(buf, size, "%lld h %02d min", (long long)(seconds / 3600),
+                 (int)((long long)seconds % 3600 / 60));
     return buf;
 }

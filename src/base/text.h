@@ -13,10 +13,12 @@ int text_to_int(const char *s, int64_t *value);
 int text_to_uint(const char *s, uint64_t *value);
 int text_to_real(const char *s, double *value);
 
-/* A finite real with the fewest digits that text_to_real reads back to the same bits: "0.1", "1.0e-05". */
+/* A finite real with the fewest digits that text_to_real reads back to the same bits: "0.1",
+ * "1.0e-05". */
 char *text_real(char *buf, size_t size, double x);
 
-/* Bytes of the UTF-8 character at s, and its code point; 0 at the end of s and where s is not UTF-8. */
+/* Bytes of the UTF-8 character at s, and its code point; 0 at the end of s and where s is not
+ * UTF-8. */
 int text_utf8(const char *s, uint32_t *code);
 
 /* "1.50 GB", "12.3 M", "1 h 02 min": into buf, which is returned. */

@@ -1,5 +1,6 @@
-/* What a run is told: a deck (YAML), then key=value words, over defaults. One table (fields.c) defines every
- * key; from it come parsing, checking, help, used.yaml and the /config attributes of every HDF5 file. */
+/* What a run is told: a deck (YAML), then key=value words, over defaults. One table (fields.c)
+ * defines every key; from it come parsing, checking, help, used.yaml and the /config attributes of
+ * every HDF5 file. */
 #ifndef REGULON_CONFIG_CONFIG_H
 #define REGULON_CONFIG_CONFIG_H
 #include <stddef.h>
@@ -46,8 +47,9 @@ struct config {
     struct {
         char *config; /* a Hugging Face config.json to read the keys below from */
         int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
-        int64_t num_attention_heads, num_key_value_heads; /* key-value heads: 0: as attention heads */
-        int64_t head_dim;                                  /* 0: hidden_size / num_attention_heads */
+        int64_t num_attention_heads,
+            num_key_value_heads; /* key-value heads: 0: as attention heads */
+        int64_t head_dim;        /* 0: hidden_size / num_attention_heads */
         int64_t num_local_experts, num_experts_per_tok;
         double rms_norm_eps, rope_theta;
         int64_t sliding_window; /* tokens, 0: none */
@@ -59,8 +61,8 @@ struct config {
     } model;
 
     struct {
-        int aux_loss;      /* enum aux_kind */
-        int balance_over;  /* enum balance_kind */
+        int aux_loss;     /* enum aux_kind */
+        int balance_over; /* enum balance_kind */
         double z_loss_coef;
         double bias_rate; /* selection bias moved by rate * sign(mean - count) a step; 0: off */
     } router;
@@ -80,19 +82,19 @@ struct config {
     } scheduler;
 
     struct {
-        char *path; /* FASTA, FASTQ, JSONL (plain or gzip) or a packed corpus */
+        char *path;                    /* FASTA, FASTQ, JSONL (plain or gzip) or a packed corpus */
         struct config_source *sources; /* a mixture instead of path */
         size_t n_sources;
-        int alphabet; /* enum alphabet_kind */
-        char *text_field; /* the JSONL field with the sequence */
+        int alphabet;                   /* enum alphabet_kind */
+        char *text_field;               /* the JSONL field with the sequence */
         int64_t micro_batch_size;       /* windows; 0: not given */
         int64_t token_micro_batch_size; /* tokens; 0: not given */
         int64_t max_seq_length;         /* tokens of a window */
         int64_t stride;                 /* tokens by which the windows of a record overlap */
         int bos_eos;                    /* enum bos_kind */
         int mask_degenerate_bases, mask_tags;
-        int uppercase_labels;           /* enum tristate: auto is true for dna and rna */
-        double lowercase_weight;        /* weight of soft-masked (lower-case) targets */
+        int uppercase_labels;    /* enum tristate: auto is true for dna and rna */
+        double lowercase_weight; /* weight of soft-masked (lower-case) targets */
         int reverse_complement;
         int holdout_by; /* enum holdout_kind */
         double holdout_share;
