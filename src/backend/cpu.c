@@ -3,6 +3,7 @@
 #include "backend/cpu.h"
 #include "base/die.h"
 #include "base/memory.h"
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,12 @@ struct cpu_state {
     size_t *room;
     float *exchange[N_EXCHANGE_BUFFERS];
     size_t exchange_room[N_EXCHANGE_BUFFERS];
+    struct {
+        float *table;
+        size_t room;
+        int K, n;
+        double theta;
+    } rope;
 };
 
 /* Threads of this rank: OMP_NUM_THREADS if it is set, else its share of the node's processors:
@@ -87,6 +94,24 @@ static float *grow(struct backend *be, float **buffer, size_t *room, size_t n) {
 float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n) {
     struct cpu_state *state = be->state;
     return grow(be, &state->exchange[which], &state->exchange_room[which], n);
+}
+
+/* Angles in FP32 from an FP32 frequency, as Hugging Face computes them. */
+const float *cpu_rope_table(struct backend *be, int K, double theta, int n) {
+    struct cpu_state *state = be->state;
+    if (state->rope.K == K && state->rope.theta == theta && state->rope.n >= n)
+        return state->rope.table;
+    float *table = grow(be, &state->rope.table, &state->rope.room, (size_t)n * (size_t)K);
+    for (int j = 0; j < K / 2; j++) {
+        float frequency = 1 / powf((float)theta, (float)(2 * j) / (float)K);
+        for (int i = 0; i < n; i++) {
+            float angle = (float)i * frequency, *row = table + (size_t)i * (size_t)K;
+            row[j] = cosf(angle);
+            row[K / 2 + j] = sinf(angle);
+        }
+    }
+    state->rope.K = K, state->rope.theta = theta, state->rope.n = n;
+    return table;
 }
 
 float *cpu_scratch(struct backend *be, size_t n) {
@@ -128,6 +153,7 @@ void cpu_open(struct backend *be) {
 void cpu_close(struct backend *be) {
     struct cpu_state *state = be->state;
     for (int i = 0; i < state->n_threads; i++) release(be, state->scratch[i]);
+    release(be, state->rope.table);
     for (int i = 0; i < N_EXCHANGE_BUFFERS; i++) release(be, state->exchange[i]);
     memory_free(state->room);
     memory_free(state->scratch);

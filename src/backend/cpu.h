@@ -28,6 +28,10 @@ void cpu_gemm(enum transpose ta, enum transpose tb, int M, int N, int K, float a
 /* At least n floats for the calling thread, valid until it asks again; grows at the first steps,
  * then stays. */
 float *cpu_scratch(struct backend *be, size_t n);
+/* table[n or more, K]: for each position K/2 cosines, then K/2 sines, of position * theta^(-2j/K).
+ * Kept until K or theta change or more positions are asked for. Main thread. */
+const float *cpu_rope_table(struct backend *be, int K, double theta, int n);
+
 void cpu_gemm_open(void); /* tells the library to use one thread: rows are shared out by cpu_gemm */
 const char *cpu_gemm_name(void); /* "OpenBLAS", "plain loops" */
 
