@@ -111,7 +111,7 @@ int evaluate_main(int argc, char **argv) {
     struct config *c = config_load_all(deck, words, n);
     struct grid g;
     struct run_data d;
-    grid_open(&g, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
     struct backend *be = run_backend(c, &g);
     char *cache = file_join(c->checkpoint.ckpt_dir, "cache");
     run_data_open(&d, c, cache);

@@ -111,7 +111,7 @@ void run_open(struct run *r, struct config *c) {
     memset(r, 0, sizeof *r);
     r->config = c;
     r->folder = memory_string(c->checkpoint.ckpt_dir);
-    grid_open(&r->grid, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    grid_open(&r->grid, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
     r->be = run_backend(c, &r->grid);
     r->peak_flops = measure_peak(r->be);
     char *cache = file_join(r->folder, "cache");
