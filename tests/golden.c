@@ -209,7 +209,7 @@ static void check_case(const char *folder, const struct grid *g) {
 
 static void check_grid(int dp, int ep, char *const *folders, int n) {
     struct grid g;
-    grid_open(&g, dp, ep);
+    grid_open(&g, MPI_COMM_WORLD, dp, ep);
     for (int i = 0; i < n; i++) check_case(folders[i], &g);
     grid_close(&g);
 }

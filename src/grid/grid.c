@@ -56,8 +56,8 @@ char *grid_refusal(int n_ranks, int *dp_size, int ep_size) {
     return NULL;
 }
 
-void grid_open(struct grid *g, int dp_size, int ep_size) {
-    MPI_Comm_dup(MPI_COMM_WORLD, &g->world);
+void grid_open(struct grid *g, MPI_Comm comm, int dp_size, int ep_size) {
+    MPI_Comm_dup(comm, &g->world);
     MPI_Comm_rank(g->world, &g->rank);
     MPI_Comm_size(g->world, &g->n_ranks);
     g->dp_size = dp_size, g->ep_size = ep_size;

@@ -29,7 +29,14 @@ static char *packed(const char *path, const struct config *c, const char *cache)
 
 static struct corpus *open_packed(const char *path, const struct config *c, const char *cache) {
     char *name = packed(path, c, cache);
-    struct corpus *corpus = corpus_open(name);
+    struct corpus *corpus = NULL;
+    /* rank 0 first: it finds the user's mistakes for all */
+    if (log_rank() == 0) {
+        corpus = corpus_open(name);
+        stream_check(corpus, c);
+    }
+    user_agree();
+    if (!corpus) corpus = corpus_open(name);
     memory_free(name);
     return corpus;
 }
@@ -38,11 +45,12 @@ static struct corpus *open_packed(const char *path, const struct config *c, cons
 static void check(const struct run_data *d, const struct config *c) {
     for (int i = 0; i < d->n_sources; i++) {
         const struct corpus *corpus = d->corpora[i];
+        const char *path = c->dataset.n_sources ? c->dataset.sources[i].path : c->dataset.path;
         if (corpus->max_token >= (uint64_t)c->model.vocab_size)
-            die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", corpus->path,
+            die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", path,
                      corpus->max_token, (long long)c->model.vocab_size);
         if (stream_tokens(d->train[i]) == 0)
-            die_user(EXIT_DATA, "%s: no tokens to train on (%lld records)", corpus->path,
+            die_user(EXIT_DATA, "%s: no tokens to train on (%lld records)", path,
                      (long long)corpus->n_records);
     }
     if (c->validation.enabled && !d->held_out)

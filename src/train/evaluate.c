@@ -34,11 +34,11 @@ struct evaluation evaluate_stream(struct model *m, const struct stream *s, int64
     return e;
 }
 
-/* The deck and the weights of MODEL: a run folder (used.yaml and final_model), or a Hugging Face
- * folder, whose deck is `words` alone. Rank 0; the caller frees both. */
+/* The deck and the weights of MODEL, a run folder: used.yaml and final_model. Rank 0; the caller
+ * frees both. */
 static void find_model(const char *model, char **deck, char **weights) {
     char *used = file_join(model, "used.yaml"), *final = file_join(model, "final_model"),
-         *tensors = file_join(final, "model.safetensors"), *json = file_join(model, "config.json");
+         *tensors = file_join(final, "model.safetensors");
     *deck = *weights = NULL;
     if (file_exists(used) && file_exists(tensors))
         *deck = memory_string(used), *weights = memory_string(final);
@@ -52,7 +52,6 @@ static void find_model(const char *model, char **deck, char **weights) {
     memory_free(used);
     memory_free(final);
     memory_free(tensors);
-    memory_free(json);
 }
 
 static void print_evaluation(const struct run_data *d, const struct evaluation *e, int json) {
@@ -111,9 +110,10 @@ int evaluate_main(int argc, char **argv) {
     struct config *c = config_load_all(deck, words, n);
     struct grid g;
     struct run_data d;
-    grid_open(&g, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    c->parallelism.dp_size = run_dp_size(c);
+    grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
     struct backend *be = run_backend(c, &g);
-    char *cache = file_join(c->checkpoint.ckpt_dir, "cache");
+    char *cache = file_join(model, "cache");
     run_data_open(&d, c, cache);
     if (g.rank == 0 && !d.held_out)
         die_user(EXIT_CONFIG,

@@ -58,15 +58,17 @@ static void write_used(const struct config *c) {
     memory_free(path);
 }
 
-int folder_prepare(const struct config *c, int fresh) {
+int folder_has_finished(const struct config *c) {
     const char *folder = c->checkpoint.ckpt_dir;
     if (!file_make_folders(folder))
         die_user(EXIT_CONFIG, "checkpoint.ckpt_dir: cannot make the folder %s: %s", folder,
                  strerror(errno));
-    if (!fresh && finished_step(folder) >= c->num_train_steps) return 1;
-    move_earlier_run(folder);
+    return finished_step(folder) >= c->num_train_steps;
+}
+
+void folder_begin(const struct config *c) {
+    move_earlier_run(c->checkpoint.ckpt_dir);
     write_used(c);
-    return 0;
 }
 
 void folder_write_status(const struct config *c, int code, int64_t step) {

@@ -3,11 +3,14 @@
 #define REGULON_TRAIN_FOLDER_H
 #include "config/config.h"
 
-/* Makes the run folder ready for a new run on rank 0: made if absent, an earlier run's files moved
- * into previous-N/ (nothing is deleted), used.yaml written. Returns 1 when it holds a finished run
- * of at least num_train_steps, which is left alone unless `fresh`. die_user (78) if it cannot be
- * written. */
-int folder_prepare(const struct config *c, int fresh);
+/* Makes the run folder if it is absent. Returns 1 when it holds a finished run of at least
+ * num_train_steps. die_user (78) if there can be no such folder. Rank 0. */
+int folder_has_finished(const struct config *c);
+
+/* Makes the folder ready for a new run, once its deck and data are known to be good: an earlier
+ * run's files are moved into previous-N/ (nothing is deleted), used.yaml is written. die_user (78)
+ * if that fails. Rank 0. */
+void folder_begin(const struct config *c);
 
 /* status.json: the exit code and the last step, for scripts. Rank 0. */
 void folder_write_status(const struct config *c, int code, int64_t step);

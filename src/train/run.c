@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/revision.h"
 #include "base/text.h"
+#include "train/folder.h"
 #include "train/run.h"
 #include <hdf5.h>
 #include <string.h>
@@ -25,6 +26,18 @@ static void report_devices(void) {
                      device_runs_code(i) ? "usable by this binary"
                                          : "no code for it in this binary");
 #endif
+}
+
+int run_dp_size(const struct config *c) {
+    int ranks, dp = (int)c->parallelism.dp_size;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (log_rank() == 0) {
+        char *refusal = grid_refusal(ranks, &dp, (int)c->parallelism.ep_size);
+        if (refusal) die_user(EXIT_CONFIG, "%s", refusal);
+    }
+    user_agree();
+    MPI_Bcast(&dp, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return dp;
 }
 
 struct backend *run_backend(const struct config *c, const struct grid *g) {
@@ -107,16 +120,19 @@ static void open_metrics(struct run *r) {
     memory_free(id);
 }
 
-void run_open(struct run *r, struct config *c) {
+void run_open(struct run *r, struct config *c, int dp_size) {
     memset(r, 0, sizeof *r);
     r->config = c;
     r->folder = memory_string(c->checkpoint.ckpt_dir);
-    grid_open(&r->grid, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    grid_open(&r->grid, MPI_COMM_WORLD, dp_size, (int)c->parallelism.ep_size);
     r->be = run_backend(c, &r->grid);
     r->peak_flops = measure_peak(r->be);
     char *cache = file_join(r->folder, "cache");
     run_data_open(&r->data, c, cache);
     memory_free(cache);
+    if (r->grid.rank == 0) folder_begin(c);
+    user_agree();
+    c->parallelism.dp_size = dp_size; /* used.yaml keeps auto */
     int capacity = loader_capacity(c);
     r->model = model_new(c, r->be, capacity, /*with_gradients=*/1);
     model_init(r->model, c->seed);

@@ -43,12 +43,17 @@ struct run {
 void run_data_open(struct run_data *d, const struct config *c, const char *cache_folder);
 void run_data_close(struct run_data *d);
 
+/* parallelism.dp_size or, where that is auto, what this job's ranks give; die_user (78) when they
+ * cannot be such a grid. Collective over MPI_COMM_WORLD. */
+int run_dp_size(const struct config *c);
+
 /* The backend that the deck asks for or, with auto, the best there is; engines too. die_user (78)
  * on rank 0. Collective. */
 struct backend *run_backend(const struct config *c, const struct grid *g);
 
-/* Opens a training run in its folder, made if absent. Collective over MPI_COMM_WORLD. The caller
- * has loaded the deck, which the run takes over. */
-void run_open(struct run *r, struct config *c);
+/* Opens a training run on dp_size x ep_size ranks in its folder, which exists; an earlier run's
+ * files are moved away once deck and data are good. Collective over MPI_COMM_WORLD. The caller has
+ * loaded the deck, which the run takes over. */
+void run_open(struct run *r, struct config *c, int dp_size);
 void run_close(struct run *r);
 #endif

@@ -67,10 +67,10 @@ static int train_loop(struct run *r, int64_t *last) {
     return EXIT_FINISHED;
 }
 
-static int train_run(struct config *c) {
+static int train_run(struct config *c, int dp_size) {
     struct run r;
     int64_t last = 0;
-    run_open(&r, c);
+    run_open(&r, c, dp_size);
     if (r.grid.rank == 0) report_legend(c);
     int code = train_loop(&r, &last);
     if (r.grid.rank == 0) report_end();
@@ -128,23 +128,18 @@ int train_main(int argc, char **argv) {
     user_agree();
     struct config *c = config_load_all(deck, words, n);
     memory_free(words);
-    int ranks, dp = (int)c->parallelism.dp_size;
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int dp = run_dp_size(c);
     if (log_rank() == 0) {
-        char *refusal = grid_refusal(ranks, &dp, (int)c->parallelism.ep_size);
-        if (refusal) die_user(EXIT_CONFIG, "%s", refusal);
-        finished = folder_prepare(c, fresh);
+        finished = folder_has_finished(c) && !fresh;
         if (finished)
             log_info("train", "the run in %s has finished; --fresh starts it anew",
                      c->checkpoint.ckpt_dir);
     }
     user_agree();
-    MPI_Bcast(&dp, 1, MPI_INT, 0, MPI_COMM_WORLD);
     MPI_Bcast(&finished, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    c->parallelism.dp_size = dp;
     if (finished) {
         config_free(c);
         return EXIT_FINISHED;
     }
-    return train_run(c);
+    return train_run(c, dp);
 }

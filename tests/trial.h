@@ -1,0 +1,34 @@
+/* A small model on a grid, opened in one call, for the tests that train or differentiate one. */
+#ifndef REGULON_TESTS_TRIAL_H
+#define REGULON_TESTS_TRIAL_H
+#include "model/model.h"
+#include "optim/optimizer.h"
+
+struct trial_room;
+
+struct trial {
+    struct config *c;
+    struct grid g;
+    struct backend *be;
+    struct model *m;
+    struct optimizer *o;
+    struct trial_room *rooms; /* [n_rooms] what the model allocated */
+    int n_rooms;
+};
+
+/* The model of `deck` (YAML text without dp_size and ep_size) with its initial weights, and an
+ * optimizer, on comm as a dp x ep grid. All of the model's memory but the weights and the selection
+ * bias is poisoned. Collective over comm; trial_close too. */
+void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck);
+void trial_close(struct trial *t);
+
+/* Fills gradients, activations and what the exchange keeps with NaN: a pass that reads what it has
+ * not written shows. */
+void trial_poison(struct trial *t);
+
+/* This rank's weights, moments and bias. */
+uint64_t trial_hash(const struct trial *t);
+
+/* Relative difference to a reference; 0 when both are 0; infinite for NaN. */
+double trial_error(double value, double reference);
+#endif
