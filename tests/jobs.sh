@@ -76,11 +76,11 @@ status=$?
 ok $status 'what is missing is listed with the names for apt, Spack and conda: exit 78'
 [ $status -eq 0 ] || sed 's/^/# /' out
 # shellcheck disable=SC2016 # for the scripts that are written
-script tools/mpicc 'printf "%s\n" "#!/bin/sh" "echo 1 rank\(s\) of mpich" >"$2"; chmod +x "$2"'
+script tools/mpicc 'printf "%s\n" "#!/bin/sh" "echo 1 ranks of mpich" >"$2"; chmod +x "$2"'
 script tools/mpiexec "\$3; \$3"
 # shellcheck disable=SC2016 # for the scripts that are written
 PATH=$folder/tools sh clone2/jobs/quickstart.sh >out 2>&1
-[ $? -eq 78 ] && grep -q 'mpiexec -n 2 does not start 2 ranks; seen: 1 rank(s) of mpich 1 rank(s) of mpich' out && grep -q 'missing: make cc MPI ' out
+[ $? -eq 78 ] && grep -q 'mpiexec -n 2 does not start 2 ranks; seen: 1 ranks of mpich 1 ranks of mpich' out && grep -q 'missing: make cc MPI ' out
 status=$?
 ok $status 'an mpiexec that starts singletons is no MPI'
 [ $status -eq 0 ] || sed 's/^/# /' out
