@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-void record_begin(struct record *r) {
+void record_begin(struct record *r, struct run *run) {
+    run->be->exchange_s = 0; /* a validation may lie behind the last step */
     r->start = MPI_Wtime();
 }
 void record_drawn(struct record *r) {
@@ -79,10 +80,7 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
     r->bad_steps = s->finite ? 0 : r->bad_steps + 1;
     if (!s->finite) note_skipped(r, run, step, s);
     int due = step == 1 || step % c->logger.frequency == 0 || step == c->num_train_steps;
-    if (!due) {
-        run->be->exchange_s = 0;
-        return;
-    }
+    if (!due) return;
     double mine[N_PHASES] = {
         [PHASE_DATA] = r->drawn - r->start, [PHASE_FORWARD] = m->forward_s,
         [PHASE_BACKWARD] = m->backward_s,   [PHASE_EXCHANGE] = run->be->exchange_s,
@@ -110,7 +108,6 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
                                .expert_tokens = m->counts_sum,
                                .router_entropy = entropy};
     gather_timing(&run->grid, mine, row.timing);
-    run->be->exchange_s = 0;
     if (run->grid.rank == 0) {
         report_step(c, &row, load_balance(m));
         metrics_step(run->metrics, &row);

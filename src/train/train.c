@@ -44,7 +44,7 @@ static int train_loop(struct run *r, int64_t *last) {
     struct record record = {0};
     double first_loss = 0;
     for (int64_t step = 1; step <= c->num_train_steps; step++) {
-        record_begin(&record);
+        record_begin(&record, r);
         draw(r);
         record_drawn(&record);
         struct step_sums sums =
