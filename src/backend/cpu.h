@@ -6,6 +6,10 @@
 void cpu_open(struct backend *be);
 void cpu_close(struct backend *be);
 
+/* Allocation, copies, and the buffers below; n_threads may ask for scratch. */
+void cpu_memory_open(struct backend *be, int n_threads);
+void cpu_memory_close(struct backend *be);
+
 void cpu_fill_dense(struct backend *be);     /* embedding, norms, products, additions */
 void cpu_fill_attention(struct backend *be); /* RoPE and attention */
 void cpu_fill_route(struct backend *be);
