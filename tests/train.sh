@@ -76,8 +76,7 @@ ok $? 'eval --json'
 
 # the same run again
 cp run/metrics.h5 before.h5
-regulon 2 train ./deck.yaml >again
-[ $? = 0 ] && [ ! -s again ] && grep -q 'the run in .* has finished; --fresh starts it anew' err && cmp -s run/metrics.h5 before.h5
+regulon 2 train ./deck.yaml >again && [ ! -s again ] && grep -q 'the run in .* has finished; --fresh starts it anew' err && cmp -s run/metrics.h5 before.h5
 ok $? 'a finished run, started again, is left alone: exit 0'
 regulon 2 train run/used.yaml checkpoint.ckpt_dir=copy >copy.out && [ "$(numbers copy.out)" = "$(numbers first)" ]
 ok $? 'used.yaml is a deck: the same numbers'
@@ -99,13 +98,13 @@ numbers one.out >a && numbers first >b && paste -d ' ' a b | awk '
 ok $? 'a run on one rank with twice the micro-batches prints the same losses and norms'
 
 # info
-regulon 1 info ./deck.yaml >info && grep -q '4 experts' info
+regulon 1 info ./deck.yaml >said && grep -q '4 experts' said
 ok $? 'info of a deck'
-regulon 1 info copy/cache/*.h5 >info && grep -q '60 ' info && grep -q 'dna' info
+regulon 1 info copy/cache/*.h5 >said && grep -q '60 ' said && grep -q 'dna' said
 ok $? 'info of a corpus'
-regulon 1 info copy/metrics.h5 >info && grep -q '^steps  *1 to 30 in 30 rows' info && grep -q '^experts  *4 in each of 2 layers' info
+regulon 1 info copy/metrics.h5 >said && grep -q '^steps  *1 to 30 in 30 rows' said && grep -q '^experts  *4 in each of 2 layers' said
 ok $? 'info of a metrics file'
-regulon 2 info copy >both && cmp -s info both
+regulon 2 info copy >both && cmp -s said both
 ok $? 'info of a run folder, once, also on two ranks'
 
 # weights that grow a hundredfold a step: numbers overflow, steps are skipped, and the run ends
