@@ -74,10 +74,16 @@ ok $? 'and of a folder that was moved, leaving nothing at its old place'
 regulon 2 eval run --json >json && grep -q '^{"loss": [0-9.]*, "bits_per_base": [0-9.]*, "targets": [0-9]*, "markov_bits_per_base": \[[0-9., ]*\]}$' json
 ok $? 'eval --json'
 
+# with a selection bias, which is no weight
+regulon 2 train ./deck.yaml router.bias_rate=0.05 checkpoint.ckpt_dir=bias >bias.out && regulon 2 eval bias >evalbias
+[ "$(held_out bias.out)" = "$(held_out evalbias)" ] && [ -n "$(held_out evalbias)" ]
+ok $? "a router with a selection bias is evaluated as it was trained: $(held_out evalbias)"
+rm bias/final_model/router_bias.safetensors && regulon 2 eval bias >evalbias && [ "$(held_out bias.out)" != "$(held_out evalbias)" ]
+ok $? "and without its bias is another model: $(held_out evalbias)"
+
 # the same run again
 cp run/metrics.h5 before.h5
-regulon 2 train ./deck.yaml >again
-[ $? = 0 ] && [ ! -s again ] && grep -q 'the run in .* has finished; --fresh starts it anew' err && cmp -s run/metrics.h5 before.h5
+regulon 2 train ./deck.yaml >again && [ ! -s again ] && grep -q 'the run in .* has finished; --fresh starts it anew' err && cmp -s run/metrics.h5 before.h5
 ok $? 'a finished run, started again, is left alone: exit 0'
 regulon 2 train run/used.yaml checkpoint.ckpt_dir=copy >copy.out && [ "$(numbers copy.out)" = "$(numbers first)" ]
 ok $? 'used.yaml is a deck: the same numbers'
@@ -98,14 +104,14 @@ numbers one.out >a && numbers first >b && paste -d ' ' a b | awk '
     { bad += $1 != $7 || $2 != $8 || !near($3, $9) || !near($4, $10) } END { exit NR != 30 || bad }'
 ok $? 'a run on one rank with twice the micro-batches prints the same losses and norms'
 
-# info
-regulon 1 info ./deck.yaml >info && grep -q '4 experts' info
+# regulon info
+regulon 1 info ./deck.yaml >about && grep -q '4 experts' about
 ok $? 'info of a deck'
-regulon 1 info copy/cache/*.h5 >info && grep -q '60 ' info && grep -q 'dna' info
+regulon 1 info copy/cache/*.h5 >about && grep -q '60 ' about && grep -q 'dna' about
 ok $? 'info of a corpus'
-regulon 1 info copy/metrics.h5 >info && grep -q '^steps  *1 to 30 in 30 rows' info && grep -q '^experts  *4 in each of 2 layers' info
+regulon 1 info copy/metrics.h5 >about && grep -q '^steps  *1 to 30 in 30 rows' about && grep -q '^experts  *4 in each of 2 layers' about
 ok $? 'info of a metrics file'
-regulon 2 info copy >both && cmp -s info both
+regulon 2 info copy >both && cmp -s about both
 ok $? 'info of a run folder, once, also on two ranks'
 
 # weights that grow a hundredfold a step: numbers overflow, steps are skipped, and the run ends
@@ -115,7 +121,7 @@ code=$?
 last=$(numbers bad.out | awk 'END { print $1 }')
 [ $code = 76 ] && [ "$(cat bad/status.json)" = "{\"code\": 76, \"step\": $last, \"num_train_steps\": 60}" ] && [ ! -e bad/final_model ]
 ok $? "numbers that overflow end the run with 76, after step $last"
-grep -q "stopped at step $last: 3 steps in a row" err && regulon 1 info bad >info &&
-    grep -q "step $last  skipped_step: loss .*; 3 in a row" info && [ "$(numbers bad.out | tail -n 3 | grep -c nan)" = 3 ]
+grep -q "stopped at step $last: 3 steps in a row" err && regulon 1 info bad >about &&
+    grep -q "step $last  skipped_step: loss .*; 3 in a row" about && [ "$(numbers bad.out | tail -n 3 | grep -c nan)" = 3 ]
 ok $? 'each skipped step is an event, and a line'
 echo "1..$n"
