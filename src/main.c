@@ -1,5 +1,6 @@
 /* regulon VERB ...: finds the verb and runs it. */
 #include "config.h"
+#include "eval.h"
 #include "base/die.h"
 #include "base/h5.h"
 #include "base/log.h"
@@ -9,7 +10,6 @@
 #include "data/pack.h"
 #include "grid/grid.h"
 #include "info.h"
-#include "train/evaluate.h"
 #include "train/train.h"
 #include <mpi.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static const struct verb {
     int (*run)(int argc, char **argv);
 } verbs[] = {
     {"train", "train the model that a deck describes", train_main},
-    {"eval", "loss of a trained model on held-out data", evaluate_main},
+    {"eval", "loss of a trained model on held-out data", eval_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus or metrics file holds", info_main},
 };
@@ -49,6 +49,22 @@ static void refuse_verb(const char *name) {
     die_user(EXIT_USAGE, "'%s' is not a verb; regulon --help names them", name);
 }
 
+/* MPI's calls stand bare: what fails ends here. */
+static void mpi_failed(MPI_Comm *comm, int *code, ...) {
+    char text[MPI_MAX_ERROR_STRING];
+    int n;
+    (void)comm;
+    MPI_Error_string(*code, text, &n);
+    die("MPI: %s", text);
+}
+
+static void handle_mpi_errors(void) {
+    MPI_Errhandler handler;
+    MPI_Comm_create_errhandler(mpi_failed, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* communicators made from it inherit it */
+    MPI_Errhandler_free(&handler);
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "--help";
     if (strcmp(name, "--version") == 0)
@@ -57,6 +73,7 @@ int main(int argc, char **argv) {
         return print_usage(stdout), argc > 1 ? EXIT_FINISHED : EXIT_USAGE;
     int level, rank, n_ranks;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    handle_mpi_errors();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     log_open(rank);
@@ -65,5 +82,11 @@ int main(int argc, char **argv) {
     const struct verb *verb = find_verb(name);
     if (!verb && rank == 0) refuse_verb(name);
     user_agree();
-    leave(verb->run(argc - 2, argv + 2));
+#ifdef REGULON_DEBUG
+    log_set_debug(1);
+#endif
+    int code = verb->run(argc - 2, argv + 2);
+    if (memory_live() != 0)
+        log_debug("main", "%lld blocks of memory are left", (long long)memory_live());
+    leave(code);
 }

@@ -11,9 +11,11 @@
 #include "tap.h"
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,11 +57,11 @@ static void test_fixture(void) {
     memory_free(path);
 }
 
-static char self[PATH_MAX]; /* this program, which opens one file when called with its name */
+static char self[PATH_MAX]; /* this program, which does one thing when called with words */
 
-/* The exit code of opening `path`, what it says in `said`. */
-static int open_in_child(const char *path, char *said, size_t room) {
-    char *command = memory_format("'%s' '%s' 2>&1", self, path);
+/* The exit code of `self WORDS`, what it says in `said`. */
+static int run_child(const char *words, char *said, size_t room) {
+    char *command = memory_format("'%s' %s 2>&1", self, words);
     fflush(stdout);
     FILE *child = popen(command, "r");
     size_t n = child ? fread(said, 1, room - 1, child) : 0;
@@ -71,7 +73,7 @@ static int open_in_child(const char *path, char *said, size_t room) {
 
 static void refused(const char *path, const char *want, const char *what) {
     char said[2000];
-    int code = open_in_child(path, said, sizeof said);
+    int code = run_child(path, said, sizeof said);
     char *newline = strchr(said, '\n');
     int ok = code == EXIT_DATA && strstr(said, want) && newline && newline[1] == 0;
     if (!ok) tap_note("code %d, said '%s'", code, said);
@@ -196,12 +198,40 @@ static void test_cache(void) {
     memory_free(itself);
 }
 
+/* A file system that takes no more, in either pass: 74, and nothing is left of the attempt. */
+static void test_full(void) {
+    enum { BASES = 600000 };
+    char *text = memory_alloc(BASES + 4), said[2000];
+    memcpy(text, ">a\n", 3);
+    memset(text + 3, 'A', BASES);
+    file_write_atomic("full.fa", text, BASES + 3);
+    memory_free(text);
+    int code = run_child("full.fa 300000", said, sizeof said);
+    tap_ok(code == EXIT_IO && strstr(said, "tmp: File too large") &&
+               system("ls ./*.tmp >/dev/null 2>&1") != 0,
+           "no room for the tokens on their way");
+    code = run_child("full.fa 605000", said, sizeof said);
+    tap_ok(code == EXIT_IO && strstr(said, "cannot write full.h5: File too large") &&
+               !file_exists("full.h5") && system("ls ./*.tmp >/dev/null 2>&1") != 0,
+           "no room for the corpus");
+}
+
+/* Without MPI, as the child of a program that has it: opens a corpus; or packs a file into full.h5
+ * while no file may grow beyond so many bytes. */
+static int child(int argc, char **argv) {
+    h5_open_library();
+    if (argc == 2) corpus_close(corpus_open(argv[1]));
+    if (argc == 2) return 0;
+    struct rlimit limit = {strtoul(argv[2], NULL, 10), RLIM_INFINITY};
+    struct pack_report report;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    pack_files((const char *const[]){argv[1]}, 1, "full.h5", &dna, &report);
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    if (argc == 2) { /* without MPI, as the child of a program that has it */
-        h5_open_library();
-        corpus_close(corpus_open(argv[1]));
-        return 0;
-    }
+    if (argc > 1) return child(argc, argv);
     tap_open(&argc, &argv);
     h5_open_library();
     if (realpath(argv[0], self) == NULL) return 1;
@@ -211,6 +241,7 @@ int main(int argc, char **argv) {
     test_damaged();
     test_wide();
     test_cache();
+    test_full();
     snprintf(command, sizeof command, "rm -rf %s", folder);
     tap_ok(chdir("/") == 0 && system(command) == 0, "cleaned up");
     tap_ok(memory_live() == 0, "nothing is left allocated (%lld)", (long long)memory_live());

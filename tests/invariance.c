@@ -108,7 +108,7 @@ static void run(struct curve *curve, MPI_Comm comm, int dp, int ep, const char *
         step_apply(t.o, &sums, t.c->optimizer.lr);
     }
     struct batch *scratch = batch_new(CAPACITY);
-    struct evaluation e = evaluate_stream(t.m, stream, EVALUATED, scratch);
+    struct evaluation e = evaluate_streams(t.m, &stream, 1, EVALUATED, scratch);
     curve->held_out = e.loss, curve->held_out_targets = e.targets;
     memcpy(curve->bias, t.m->bias, sizeof curve->bias);
     curve->hash = trial_hash(&t);

@@ -23,7 +23,7 @@ struct result {
 
 static struct result parse(enum kind kind, const void *data, size_t n, size_t slice) {
     struct reader *r = reader_open_memory(data, n, "x", slice, READER_TEXT);
-    struct records *out = records_new(1, -1);
+    struct records *out = records_new(1, -1, NULL);
     if (kind == FASTQ)
         fasta_parse_fastq(r, ALPHABET_DNA, out);
     else if (kind == JSONL)
@@ -156,7 +156,7 @@ static void test_long(void) {
     memcpy(text, ">x\n", 3);
     for (int i = 0; i < N; i++) text[3 + i] = "ACGT"[i * 7 % 11 & 3];
     struct reader *r = reader_open_memory(text, N + 3, "x", 0, READER_TEXT);
-    struct records *out = records_new(1, -1);
+    struct records *out = records_new(1, -1, NULL);
     fasta_parse(r, ALPHABET_DNA, out);
     tap_ok(reader_error(r) == NULL && out->n == 1 && out->length[0] == N &&
                memcmp(out->tokens, text + 3, N) == 0,
@@ -327,7 +327,7 @@ static void test_jsonl(void) {
 static void ready(const void *data, size_t n, int width, uint32_t eos, const char *want,
                   const char *what) {
     struct reader *r = reader_open_memory(data, n, "d/x", 0, READER_BYTES);
-    struct records *out = records_new(width, -1);
+    struct records *out = records_new(width, -1, NULL);
     ready_parse(r, eos, out);
     char text[256];
     int at = 0;

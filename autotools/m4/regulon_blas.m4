@@ -15,7 +15,8 @@ AC_DEFUN([REGULON_WITH_BLAS], [
   have_blas=no blas_kind="none: plain loops (slow)" BLAS_CFLAGS= BLAS_LIBS=
   AS_CASE([$with_blas],
     [no], [],
-    [/*], [REGULON_TRY_BLAS([$with_blas], [-I$with_blas/include], [-L$with_blas/lib -Wl,-rpath,$with_blas/lib -lopenblas])],
+    [/*], [AS_IF([test -f "$with_blas/include/cblas.h"],
+      [REGULON_TRY_BLAS([$with_blas], [-I$with_blas/include], [-L$with_blas/lib -Wl,-rpath,$with_blas/lib -lopenblas])])],
     [yes|check], [
       for name in openblas blis cblas; do
         AS_IF([$PKG_CONFIG --exists $name 2>/dev/null], [

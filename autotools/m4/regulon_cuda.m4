@@ -37,8 +37,8 @@ AC_DEFUN([REGULON_WITH_NCCL], [
       [NCCL_CPPFLAGS="-isystem $with_nccl/include" NCCL_LIBS="-L$with_nccl/lib -lnccl"])
     save_CPPFLAGS=$CPPFLAGS; save_LIBS=$LIBS
     CPPFLAGS="$CPPFLAGS $NCCL_CPPFLAGS $CUDA_CPPFLAGS"; LIBS="$NCCL_LIBS $CUDA_LIBS $LIBS"
-    AS_CASE([$with_nccl], [yes|check], [], [AS_IF([test -f "$with_nccl/include/nccl.h"], [], [AC_MSG_FAILURE([no $with_nccl/include/nccl.h])])])
-    AC_CHECK_HEADER([nccl.h], [AC_CHECK_FUNC([ncclCommInitRank], [have_nccl=yes])])
+    AS_CASE([$with_nccl], [yes|check], [nccl_h=/], [nccl_h=$with_nccl/include/nccl.h])
+    AS_IF([test -e "$nccl_h"], [AC_CHECK_HEADER([nccl.h], [AC_CHECK_FUNC([ncclCommInitRank], [have_nccl=yes])])])
     CPPFLAGS=$save_CPPFLAGS; LIBS=$save_LIBS])
   AS_IF([test $have_nccl = no && test "x$with_nccl" != xcheck && test "x$with_nccl" != xno],
     [AC_MSG_FAILURE([--with-nccl was given, but NCCL (with CUDA) was not found])])

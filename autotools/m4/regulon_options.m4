@@ -1,7 +1,7 @@
 dnl REGULON_STRICT_OPTIONS: a mistyped --with-X or --enable-X is an error, not a warning.
 AC_DEFUN([REGULON_STRICT_OPTIONS], [
   AS_IF([test "x$ac_unrecognized_opts" != x && test "x$enable_option_checking" = x],
-    [AC_MSG_ERROR([unknown option:$ac_unrecognized_opts (see ./configure --help)])])
+    [AC_MSG_ERROR([unknown option: $ac_unrecognized_opts (see ./configure --help)])])
 ])
 dnl REGULON_CPU_FLAGS: the CPU backend's loops want the build machine's vector units. --with-arch names
 dnl another -march for a cluster whose login node differs from its compute nodes; --without-arch: the compiler's default.

@@ -1,57 +1,12 @@
-/* The CPU backend's memory, and the table put together. */
+/* The CPU backend: its threads, and the table put together. */
 #include "config.h"
 #include "backend/cpu.h"
-#include "base/die.h"
 #include "base/memory.h"
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-/* calloc, not memory_alloc: arenas are sized for the worst case, and pages that are never touched
- * cost nothing. */
-static void *alloc(struct backend *be, size_t bytes) {
-    (void)be;
-    void *p = calloc(1, bytes + 128);
-    if (!p) die("out of memory: %zu bytes", bytes);
-    char *aligned = (char *)(((uintptr_t)p + 128) & ~(uintptr_t)63);
-    memcpy(aligned - sizeof p, &p, sizeof p);
-    return aligned;
-}
-
-static void release(struct backend *be, void *x) {
-    (void)be;
-    if (!x) return;
-    void *p;
-    memcpy(&p, (char *)x - sizeof p, sizeof p);
-    free(p);
-}
-
-static void copy(struct backend *be, void *dst, const void *src, size_t bytes) {
-    (void)be;
-    memcpy(dst, src, bytes);
-}
-
-static void zero(struct backend *be, void *p, size_t bytes) {
-    (void)be;
-    memset(p, 0, bytes);
-}
-
-static void to_real(struct backend *be, real_t *dst, const float *src, size_t n) {
-    (void)be;
-    if (dst != src) memcpy(dst, src, n * sizeof *src);
-}
-
-/* One growing buffer a thread. */
-struct cpu_state {
-    int n_threads;
-    float **scratch;
-    size_t *room;
-    float *exchange[N_EXCHANGE_BUFFERS];
-    size_t exchange_room[N_EXCHANGE_BUFFERS];
-};
 
 /* Threads of this rank: OMP_NUM_THREADS if it is set, else its share of the node's processors:
  * those it is bound to, or, where ranks may run on the same ones, the node's divided by its ranks
@@ -75,46 +30,14 @@ static int choose_threads(const struct grid *g) {
 #endif
 }
 
-static float *grow(struct backend *be, float **buffer, size_t *room, size_t n) {
-    if (*room < n) {
-        release(be, *buffer);
-        *buffer = alloc(be, n * sizeof(float));
-        *room = n;
-    }
-    return *buffer;
-}
-
-float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n) {
-    struct cpu_state *state = be->state;
-    return grow(be, &state->exchange[which], &state->exchange_room[which], n);
-}
-
-float *cpu_scratch(struct backend *be, size_t n) {
-    struct cpu_state *state = be->state;
-#ifdef _OPENMP
-    int i = omp_get_thread_num();
-#else
-    int i = 0;
-#endif
-    return grow(be, &state->scratch[i], &state->room[i], n);
-}
-
 void cpu_open(struct backend *be) {
-    struct cpu_state *state = be->state = memory_alloc(sizeof *state);
-    state->n_threads = choose_threads(be->grid);
-    state->scratch = memory_alloc_array((size_t)state->n_threads, sizeof *state->scratch);
-    state->room = memory_alloc_array((size_t)state->n_threads, sizeof *state->room);
-    cpu_gemm_open();
+    int n_threads = choose_threads(be->grid);
     be->name = "cpu";
     be->real_bytes = sizeof(float);
-    be->details = memory_format("%s, %d thread%s a rank", cpu_gemm_name(), state->n_threads,
-                                state->n_threads == 1 ? "" : "s");
-    be->alloc = alloc;
-    be->release = release;
-    be->upload = copy;
-    be->download = copy;
-    be->zero = zero;
-    be->to_real = to_real;
+    be->details = memory_format("%s, %d thread%s a rank", cpu_gemm_name(), n_threads,
+                                n_threads == 1 ? "" : "s");
+    cpu_gemm_open();
+    cpu_memory_open(be, n_threads);
     cpu_fill_dense(be);
     cpu_fill_attention(be);
     cpu_fill_route(be);
@@ -126,11 +49,6 @@ void cpu_open(struct backend *be) {
 }
 
 void cpu_close(struct backend *be) {
-    struct cpu_state *state = be->state;
-    for (int i = 0; i < state->n_threads; i++) release(be, state->scratch[i]);
-    for (int i = 0; i < N_EXCHANGE_BUFFERS; i++) release(be, state->exchange[i]);
-    memory_free(state->room);
-    memory_free(state->scratch);
-    memory_free(state);
+    cpu_memory_close(be);
     memory_free((char *)(uintptr_t)be->details);
 }

@@ -6,6 +6,10 @@
 void cpu_open(struct backend *be);
 void cpu_close(struct backend *be);
 
+/* Allocation, copies, and the buffers below; n_threads may ask for scratch. */
+void cpu_memory_open(struct backend *be, int n_threads);
+void cpu_memory_close(struct backend *be);
+
 void cpu_fill_dense(struct backend *be);     /* embedding, norms, products, additions */
 void cpu_fill_attention(struct backend *be); /* RoPE and attention */
 void cpu_fill_route(struct backend *be);
@@ -28,6 +32,10 @@ void cpu_gemm(enum transpose ta, enum transpose tb, int M, int N, int K, float a
 /* At least n floats for the calling thread, valid until it asks again; grows at the first steps,
  * then stays. */
 float *cpu_scratch(struct backend *be, size_t n);
+/* table[n or more, K]: for each position K/2 cosines, then K/2 sines, of position * theta^(-2j/K).
+ * Kept until K or theta change or more positions are asked for. Main thread. */
+const float *cpu_rope_table(struct backend *be, int K, double theta, int n);
+
 void cpu_gemm_open(void); /* tells the library to use one thread: rows are shared out by cpu_gemm */
 const char *cpu_gemm_name(void); /* "OpenBLAS", "plain loops" */
 

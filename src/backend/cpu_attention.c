@@ -15,23 +15,20 @@ enum { QUERIES = 64 };
 
 static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
                  struct attention_shape s, double theta, int N, int inverse) {
-    (void)be;
-    int half = s.K / 2, heads = s.H + s.G;
+    int half = s.K / 2, heads = s.H + s.G, last = 0;
     size_t stride = (size_t)(s.H + 2 * s.G) * (size_t)s.K;
+    for (int i = 0; i < N; i++) last = positions[i] > last ? positions[i] : last;
+    const float *table = cpu_rope_table(be, s.K, theta, last + 1);
 #pragma omp parallel for
-    for (int j = 0; j < half; j++) {
-        /* angles in FP32 from an FP32 frequency, as Hugging Face computes them */
-        float frequency = 1 / powf((float)theta, (float)(2 * j) / (float)s.K);
-        for (int i = 0; i < N; i++) {
-            float angle = (float)positions[i] * frequency, c = cosf(angle), sine = sinf(angle);
-            if (inverse) sine = -sine;
-            float *x = (float *)qkv + (size_t)i * stride + j;
-            for (int h = 0; h < heads; h++, x += s.K) {
-                float a = x[0], b = x[half];
-                x[0] = a * c - b * sine;
-                x[half] = b * c + a * sine;
+    for (int i = 0; i < N; i++) {
+        const float *cosine = table + (size_t)positions[i] * (size_t)s.K, *sine = cosine + half;
+        float *x = (float *)qkv + (size_t)i * stride, sign = inverse ? -1 : 1;
+        for (int h = 0; h < heads; h++, x += s.K)
+            for (int j = 0; j < half; j++) {
+                float a = x[j], b = x[half + j], c = cosine[j], d = sign * sine[j];
+                x[j] = a * c - b * d;
+                x[half + j] = b * c + a * d;
             }
-        }
     }
 }
 

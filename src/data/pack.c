@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { COPY_BYTES = 1 << 20 };
+enum { COPY_BYTES = 1 << 20, OVERHEAD_BYTES = 64 << 10 /* of HDF5 and attributes, about */ };
 
 static char *spool_name(const char *output, long tag, int i) {
     return memory_format("%s.%ld.%d.tmp", output, tag, i);
@@ -196,12 +196,31 @@ static int copy_tokens(const struct table *t, int fd, int64_t place) {
     return ok;
 }
 
+/* Whether there is room for the corpus, asked of the file system where it can tell: HDF5 meets a
+ * full disk in the middle of its own business and would leave a file behind. */
+static int has_room(const char *path, const struct table *t) {
+    int64_t record_bytes =
+        t->contents.name_bytes + 2 * (int64_t)sizeof *t->offset + (int64_t)sizeof *t->source;
+    int64_t bytes = OVERHEAD_BYTES + t->contents.n_tokens * t->contents.token_bytes +
+                    t->contents.n_records * record_bytes;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int ok = fd >= 0 &&
+             (fallocate(fd, 0, 0, (off_t)bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS);
+    int reason = errno;
+    if (fd >= 0) close(fd);
+    errno = reason;
+    return ok;
+}
+
 static void write_corpus(const struct table *t, const char *output, long tag) {
     char *temporary = memory_format("%s.%ld.tmp", output, tag);
-    int64_t place = corpus_create(temporary, &t->contents);
-    int fd = open(temporary, O_WRONLY | O_CLOEXEC);
-    int ok = fd >= 0 && copy_tokens(t, fd, place) && fsync(fd) == 0;
-    int reason = errno;
+    int ok = has_room(temporary, t), fd = -1, reason = errno;
+    if (ok) {
+        int64_t place = corpus_create(temporary, &t->contents);
+        fd = open(temporary, O_WRONLY | O_CLOEXEC);
+        ok = fd >= 0 && copy_tokens(t, fd, place) && fsync(fd) == 0;
+        reason = errno;
+    }
     if (fd >= 0) close(fd);
     if (ok && rename(temporary, output) != 0) ok = 0, reason = errno;
     if (!ok) {

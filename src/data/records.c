@@ -6,15 +6,17 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Buffers: one that stays in the second-level cache from parser to write, and the first when
  * nothing is written. */
 enum { FLUSH_BYTES = 256 << 10, MEMORY_BYTES = 4 << 10 };
 
-struct records *records_new(int token_bytes, int fd) {
+struct records *records_new(int token_bytes, int fd, const char *path) {
     struct records *r = memory_alloc(sizeof *r);
     r->token_bytes = token_bytes;
     r->fd = fd;
+    r->path = path;
     r->tokens = memory_alloc(r->room = fd < 0 ? MEMORY_BYTES : FLUSH_BYTES);
     return r;
 }
@@ -55,12 +57,18 @@ static uint32_t largest(const struct records *r) {
     return max;
 }
 
+void records_write(struct records *r, const void *data, size_t bytes) {
+    if (file_write_all(r->fd, data, bytes)) return;
+    int reason = errno;
+    unlink(r->path);
+    die_io("cannot write %s: %s", r->path, strerror(reason));
+}
+
 void records_flush(struct records *r) {
     if (r->token_bytes == 1) count_bytes(r->report.composition, r->tokens, r->used);
     r->max_token = largest(r);
     if (r->fd < 0) return;
-    if (!file_write_all(r->fd, r->tokens, r->used))
-        die_io("cannot write a temporary file: %s", strerror(errno));
+    records_write(r, r->tokens, r->used);
     r->used = 0;
 }
 

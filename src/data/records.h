@@ -22,8 +22,9 @@ struct pack_report {
 enum { RECORD_NAME_BYTES = 255 };
 
 struct records {
-    int token_bytes; /* 1, 2 or 4 */
-    int fd;          /* >= 0: tokens are written there as they come; -1: they stay in `tokens` */
+    int token_bytes;  /* 1, 2 or 4 */
+    int fd;           /* >= 0: tokens are written there as they come; -1: they stay in `tokens` */
+    const char *path; /* of fd, borrowed: a temporary file, removed where it cannot be written */
     unsigned char *tokens;
     size_t used, room;  /* bytes of `tokens` */
     int64_t n_tokens;   /* all that came, written ones too */
@@ -35,7 +36,7 @@ struct records {
     struct pack_report report;
 };
 
-struct records *records_new(int token_bytes, int fd);
+struct records *records_new(int token_bytes, int fd, const char *path);
 void records_free(struct records *r);
 
 /* Room for n more tokens, of which records_add then says how many there are. */
@@ -46,7 +47,10 @@ void records_add(struct records *r, size_t n);
  */
 void records_end(struct records *r, const void *name, size_t n);
 
-/* Counts what is in the buffer and, where there is a file, writes it. die_io if the system cannot.
- */
+/* Counts what is in the buffer and, where there is a file, writes it. Without one: call it once, at
+ * the end. */
 void records_flush(struct records *r);
+
+/* Writes to the file behind the tokens. die_io if the system cannot, the file removed. */
+void records_write(struct records *r, const void *data, size_t bytes);
 #endif

@@ -27,13 +27,8 @@ static void parse_text(struct reader *r, const struct pack_options *o, struct re
         fasta_parse(r, o->alphabet, out);
 }
 
-static void write_or_die(int fd, const void *data, size_t bytes) {
-    if (!file_write_all(fd, data, bytes))
-        die_io("cannot write a temporary file: %s", strerror(errno));
-}
-
 /* Behind the tokens, padded to 8 bytes: lengths, names, summary. */
-static void write_table(int fd, struct reader *r, struct records *out) {
+static void write_table(struct reader *r, struct records *out) {
     static const char zeros[8];
     struct spool_summary s = {.n_tokens = out->n_tokens,
                               .n_records = out->n,
@@ -43,17 +38,17 @@ static void write_table(int fd, struct reader *r, struct records *out) {
                               .max_token = out->max_token,
                               .report = out->report};
     reader_checksum(r, s.checksum);
-    write_or_die(fd, zeros, (size_t)(-(out->n_tokens * out->token_bytes) & 7));
-    write_or_die(fd, out->length, (size_t)out->n * sizeof *out->length);
-    write_or_die(fd, out->names, out->names_bytes);
-    write_or_die(fd, &s, sizeof s);
+    records_write(out, zeros, (size_t)(-(out->n_tokens * out->token_bytes) & 7));
+    records_write(out, out->length, (size_t)out->n * sizeof *out->length);
+    records_write(out, out->names, out->names_bytes);
+    records_write(out, &s, sizeof s);
 }
 
 char *spool_make(const char *path, const char *spool, const struct pack_options *o, int *code) {
     int fd = open(spool, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) die_io("cannot create %s: %s", spool, strerror(errno));
     struct reader *r = reader_open(path, o->token_bytes ? READER_BYTES : READER_TEXT);
-    struct records *out = records_new(o->token_bytes ? o->token_bytes : 1, fd);
+    struct records *out = records_new(o->token_bytes ? o->token_bytes : 1, fd, spool);
     if (o->token_bytes)
         ready_parse(r, (uint32_t)o->eos, out);
     else
@@ -62,7 +57,7 @@ char *spool_make(const char *path, const char *spool, const struct pack_options 
     *code = reader_error_code(r);
     if (!error) {
         records_flush(out);
-        write_table(fd, r, out);
+        write_table(r, out);
     }
     if (close(fd) != 0) die_io("cannot write %s: %s", spool, strerror(errno));
     records_free(out);

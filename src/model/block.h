@@ -4,8 +4,12 @@
 #include "model/model.h"
 
 /* Weight i of the table in compute type, its gradient in FP32. */
-real_t *model_weight(const struct model *m, int i);
-float *model_grad(const struct model *m, int i);
+static inline real_t *model_weight(const struct model *m, int i) {
+    return real_at(m->be, m->weights, m->params->list[i].offset);
+}
+static inline float *model_grad(const struct model *m, int i) {
+    return m->grads + m->params->list[i].offset;
+}
 
 /* m->delta = attention(xn1); dxn = its gradient given dx = gradient of delta. */
 void attention_forward(struct model *m, int layer);

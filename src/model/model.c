@@ -6,14 +6,6 @@
 #include <assert.h>
 #include <string.h>
 
-real_t *model_weight(const struct model *m, int i) {
-    return real_at(m->be, m->weights, m->params->list[i].offset);
-}
-
-float *model_grad(const struct model *m, int i) {
-    return m->grads + m->params->list[i].offset;
-}
-
 static void layer_new(struct model *m, int layer, size_t rows) {
     struct backend *be = m->be;
     struct layer_state *y = &m->layers[layer];

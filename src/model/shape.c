@@ -38,7 +38,7 @@ double shape_parameters(const struct shape *s) {
 }
 
 double shape_active_parameters(const struct shape *s) {
-    return s->L * (layer_dense(s) + s->A * expert(s) + 2.0 * s->D) + s->D + (double)s->V * s->D;
+    return shape_parameters(s) - s->L * (double)(s->E - s->A) * expert(s);
 }
 
 double shape_flops(const struct shape *s, double tokens, double sum_len2) {

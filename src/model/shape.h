@@ -18,8 +18,8 @@ struct shape {
 /* From a checked configuration. */
 struct shape shape_of(const struct config *c);
 
-/* Parameters: all, and those that one token meets (attention, router, A experts, norms, head; the
- * embedding is a look-up and counts only in `total`). */
+/* Parameters: all, and those at work on one token: all but the E - A experts of each layer that it
+ * does not meet. */
 double shape_parameters(const struct shape *s);
 double shape_active_parameters(const struct shape *s);
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/pack.h"
+#include "data/tokens.h"
 #include "train/run.h"
 #include <errno.h>
 #include <math.h>
@@ -41,25 +42,39 @@ static struct corpus *open_packed(const char *path, const struct config *c, cons
     return corpus;
 }
 
+/* A corpus made for another alphabet, or with tokens that the model does not have. On rank 0. */
+static void check_corpus(const struct corpus *corpus, const char *path, const struct config *c) {
+    if (corpus->token_bytes == 1 && corpus->alphabet != c->dataset.alphabet)
+        die_user(EXIT_DATA, "%s: packed as %s, but dataset.alphabet is %s", path,
+                 tokens_alphabet_name((enum alphabet_kind)corpus->alphabet),
+                 tokens_alphabet_name((enum alphabet_kind)c->dataset.alphabet));
+    if (corpus->max_token >= (uint64_t)c->model.vocab_size)
+        die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", path,
+                 corpus->max_token, (long long)c->model.vocab_size);
+}
+
+static const char *source_path(const struct config *c, int i) {
+    return c->dataset.n_sources ? c->dataset.sources[i].path : c->dataset.path;
+}
+
 /* The user's mistakes that only the data show. On rank 0. */
 static void check(const struct run_data *d, const struct config *c) {
+    int64_t held_out = 0;
     for (int i = 0; i < d->n_sources; i++) {
-        const struct corpus *corpus = d->corpora[i];
-        const char *path = c->dataset.n_sources ? c->dataset.sources[i].path : c->dataset.path;
-        if (corpus->max_token >= (uint64_t)c->model.vocab_size)
-            die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", path,
-                     corpus->max_token, (long long)c->model.vocab_size);
+        check_corpus(d->corpora[i], source_path(c, i), c);
         if (stream_tokens(d->train[i]) == 0)
-            die_user(EXIT_DATA, "%s: no tokens to train on (%lld records)", path,
-                     (long long)corpus->n_records);
+            die_user(EXIT_DATA, "%s: no tokens to train on (%lld records)", source_path(c, i),
+                     (long long)d->corpora[i]->n_records);
     }
-    if (c->validation.enabled && !d->held_out)
+    if (d->held_out_corpus) check_corpus(d->held_out_corpus, c->validation.data_path, c);
+    if (!c->validation.enabled) return;
+    if (d->n_held_out == 0)
         die_user(EXIT_CONFIG, "validation.enabled: nothing is held out; set dataset.holdout_share "
                               "or validation.data_path");
-    if (c->validation.enabled && stream_targets(d->held_out) == 0)
+    for (int i = 0; i < d->n_held_out; i++) held_out += stream_targets(d->held_out[i]);
+    if (held_out == 0)
         die_user(EXIT_CONFIG, "validation.enabled: the held-out part has no targets; try "
-                              "dataset.holdout_by block or a larger "
-                              "dataset.holdout_share");
+                              "dataset.holdout_by block or a larger dataset.holdout_share");
 }
 
 void run_data_open(struct run_data *d, const struct config *c, const char *cache) {
@@ -67,27 +82,28 @@ void run_data_open(struct run_data *d, const struct config *c, const char *cache
     d->n_sources = c->dataset.n_sources ? (int)c->dataset.n_sources : 1;
     d->corpora = memory_alloc_array((size_t)d->n_sources, sizeof *d->corpora);
     d->train = memory_alloc_array((size_t)d->n_sources, sizeof(struct stream *));
+    d->held_out = memory_alloc_array((size_t)d->n_sources, sizeof(struct stream *));
     d->weights = memory_alloc_array((size_t)d->n_sources, sizeof *d->weights);
     for (int i = 0; i < d->n_sources; i++) {
-        const struct config_source *source = c->dataset.n_sources ? &c->dataset.sources[i] : NULL;
-        d->corpora[i] = open_packed(source ? source->path : c->dataset.path, c, cache);
+        d->corpora[i] = open_packed(source_path(c, i), c, cache);
         d->train[i] = stream_open(d->corpora[i], c, STREAM_TRAIN);
-        d->weights[i] = source ? source->weight : 1;
+        d->weights[i] = c->dataset.n_sources ? c->dataset.sources[i].weight : 1;
+        if (!c->validation.data_path && c->dataset.holdout_share > 0)
+            d->held_out[d->n_held_out++] = stream_open(d->corpora[i], c, STREAM_HELD_OUT);
     }
     if (c->validation.data_path) {
         d->held_out_corpus = open_packed(c->validation.data_path, c, cache);
-        d->held_out = stream_open(d->held_out_corpus, c, STREAM_ALL);
-    } else if (c->dataset.holdout_share > 0)
-        d->held_out = stream_open(d->corpora[0], c, STREAM_HELD_OUT);
+        d->held_out[d->n_held_out++] = stream_open(d->held_out_corpus, c, STREAM_ALL);
+    }
     if (log_rank() == 0) check(d, c);
     user_agree();
     for (int k = 0; k < MARKOV_ORDERS; k++) d->markov.bits_per_base[k] = NAN;
-    if (log_rank() == 0 && c->validation.enabled)
-        markov_score(d->train[0], d->held_out, c, &d->markov);
+    if (log_rank() == 0 && c->validation.enabled && d->n_sources == 1)
+        markov_score(d->train[0], d->held_out[0], c, &d->markov);
 }
 
 void run_data_close(struct run_data *d) {
-    if (d->held_out) stream_close(d->held_out);
+    for (int i = 0; i < d->n_held_out; i++) stream_close(d->held_out[i]);
     if (d->held_out_corpus) corpus_close(d->held_out_corpus);
     for (int i = 0; i < d->n_sources; i++) {
         stream_close(d->train[i]);
@@ -95,5 +111,6 @@ void run_data_close(struct run_data *d) {
     }
     memory_free(d->corpora);
     memory_free(d->train);
+    memory_free(d->held_out);
     memory_free(d->weights);
 }

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,15 +15,21 @@ void report_legend(const struct config *c) {
     fflush(stdout);
 }
 
+/* Open MPI's mpiexec gives every rank a terminal of its own, also when its output goes to a file.
+ */
+static int on_terminal(void) {
+    return isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_SIZE");
+}
+
 static void erase_bar(void) {
-    if (isatty(STDOUT_FILENO)) fputs("\r\033[K", stdout);
+    if (on_terminal()) fputs("\r\033[K", stdout);
 }
 
 /* [=====     ] 12 of 100 steps, 3 min 20 s left */
 static void draw_bar(const struct config *c, int64_t step, double step_s) {
     enum { WIDTH = 30 };
     char left[32], bar[WIDTH + 1];
-    if (!isatty(STDOUT_FILENO)) return;
+    if (!on_terminal()) return;
     int full = (int)(WIDTH * step / c->num_train_steps);
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)full);

@@ -9,6 +9,7 @@
 #include "train/folder.h"
 #include "train/run.h"
 #include <hdf5.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #ifdef HAVE_CUDA
@@ -69,6 +70,12 @@ static double measure_peak(struct backend *be) {
     return best;
 }
 
+static double held_out_targets(const struct run_data *d) {
+    double n = 0;
+    for (int i = 0; i < d->n_held_out; i++) n += (double)stream_targets(d->held_out[i]);
+    return n;
+}
+
 static void first_lines(const struct run *r) {
     char buf[2][32], library[MPI_MAX_LIBRARY_VERSION_STRING];
     int n;
@@ -89,9 +96,8 @@ static void first_lines(const struct run *r) {
              text_count(buf[1], sizeof buf[1], shape_active_parameters(&r->model->s)));
     log_info("data", "%s tokens in the training stream, %s targets held out",
              text_count(buf[0], sizeof buf[0], (double)stream_tokens(r->data.train[0])),
-             text_count(buf[1], sizeof buf[1],
-                        r->data.held_out ? (double)stream_targets(r->data.held_out) : 0));
-    if (r->config->validation.enabled)
+             text_count(buf[1], sizeof buf[1], held_out_targets(&r->data)));
+    if (!isnan(r->data.markov.bits_per_base[r->data.markov.best]))
         log_info("data", "Markov chains on the held-out targets: best order %d, %.4f bits/base",
                  r->data.markov.best, r->data.markov.bits_per_base[r->data.markov.best]);
 }

@@ -18,8 +18,9 @@ struct run_data {
     struct stream **train;          /* [n_sources] */
     double *weights;                /* [n_sources] */
     struct corpus *held_out_corpus; /* of validation.data_path, else NULL */
-    struct stream *held_out;        /* NULL: nothing is held out */
-    struct markov_result markov;
+    struct stream **held_out;       /* [n_held_out] one of data_path, or one a source */
+    int n_held_out;                 /* 0: nothing is held out */
+    struct markov_result markov;    /* of a run with one source; NaN for a mixture */
 };
 
 struct run {

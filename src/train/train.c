@@ -26,8 +26,8 @@ static void draw(struct run *r) {
 
 static void validate(struct run *r, int64_t step, int64_t tokens) {
     const struct config *c = r->config;
-    struct evaluation e =
-        evaluate_stream(r->model, r->data.held_out, c->validation.num_batches, r->scratch);
+    struct evaluation e = evaluate_streams(r->model, r->data.held_out, r->data.n_held_out,
+                                           c->validation.num_batches, r->scratch);
     if (r->grid.rank != 0) return;
     report_validation(c, step, e.loss, e.bits_per_base,
                       r->data.markov.bits_per_base[r->data.markov.best]);

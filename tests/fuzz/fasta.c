@@ -23,7 +23,7 @@ static void require(int ok) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    struct records *whole = records_new(1, -1), *sliced = records_new(1, -1);
+    struct records *whole = records_new(1, -1, NULL), *sliced = records_new(1, -1, NULL);
     struct reader *a = parse(data + 1, size - 1, data[0], 0, whole);
     struct reader *b = parse(data + 1, size - 1, data[0], 1 + (data[0] >> 2) % 16, sliced);
     const char *x = reader_error(a), *y = reader_error(b);

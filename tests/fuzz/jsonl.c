@@ -25,7 +25,7 @@ static void compare(const uint8_t *line, size_t size) {
         usable = (unsigned char)json_string_value(text)[i] > 3;
     if (usable) {
         struct reader *r = reader_open_memory(line, size, "x", 0, READER_TEXT);
-        struct records *out = records_new(1, -1);
+        struct records *out = records_new(1, -1, NULL);
         jsonl_parse(r, "text", out);
         if (reader_error(r) == NULL || strstr(reader_error(r), "nested") == NULL) {
             require(reader_error(r) == NULL && out->n == 1 &&
@@ -40,7 +40,7 @@ static void compare(const uint8_t *line, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    struct records *whole = records_new(1, -1), *sliced = records_new(1, -1);
+    struct records *whole = records_new(1, -1, NULL), *sliced = records_new(1, -1, NULL);
     struct reader *a = reader_open_memory(data + 1, size - 1, "x", 0, READER_TEXT);
     struct reader *b = reader_open_memory(data + 1, size - 1, "x", 1 + data[0] % 16, READER_TEXT);
     jsonl_parse(a, "text", whole);

@@ -1,0 +1,125 @@
+/* The CPU backend's memory: host memory, and the buffers that grow in the first steps. */
+#include "config.h"
+#include "backend/cpu.h"
+#include "base/die.h"
+#include "base/memory.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* calloc, not memory_alloc: arenas are sized for the worst case, and pages that are never touched
+ * cost nothing. */
+static void *alloc(struct backend *be, size_t bytes) {
+    (void)be;
+    void *p = calloc(1, bytes + 128);
+    if (!p) die("out of memory: %zu bytes", bytes);
+    char *aligned = (char *)(((uintptr_t)p + 128) & ~(uintptr_t)63);
+    memcpy(aligned - sizeof p, &p, sizeof p);
+    return aligned;
+}
+
+static void release(struct backend *be, void *x) {
+    (void)be;
+    if (!x) return;
+    void *p;
+    memcpy(&p, (char *)x - sizeof p, sizeof p);
+    free(p);
+}
+
+static void copy(struct backend *be, void *dst, const void *src, size_t bytes) {
+    (void)be;
+    memcpy(dst, src, bytes);
+}
+
+static void zero(struct backend *be, void *p, size_t bytes) {
+    (void)be;
+    memset(p, 0, bytes);
+}
+
+static void to_real(struct backend *be, real_t *dst, const float *src, size_t n) {
+    (void)be;
+    if (dst != src) memcpy(dst, src, n * sizeof *src);
+}
+
+/* One growing buffer a thread. */
+struct cpu_state {
+    int n_threads;
+    float **scratch;
+    size_t *room;
+    float *exchange[N_EXCHANGE_BUFFERS];
+    size_t exchange_room[N_EXCHANGE_BUFFERS];
+    struct {
+        float *table;
+        size_t room;
+        int K, n;
+        double theta;
+    } rope;
+};
+
+static float *grow(struct backend *be, float **buffer, size_t *room, size_t n) {
+    if (*room < n) {
+        release(be, *buffer);
+        *buffer = alloc(be, n * sizeof(float));
+        *room = n;
+    }
+    return *buffer;
+}
+
+float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n) {
+    struct cpu_state *state = be->state;
+    return grow(be, &state->exchange[which], &state->exchange_room[which], n);
+}
+
+/* Angles in FP32 from an FP32 frequency, as Hugging Face computes them. */
+const float *cpu_rope_table(struct backend *be, int K, double theta, int n) {
+    struct cpu_state *state = be->state;
+    if (state->rope.K == K && state->rope.theta == theta && state->rope.n >= n)
+        return state->rope.table;
+    float *table = grow(be, &state->rope.table, &state->rope.room, (size_t)n * (size_t)K);
+    for (int j = 0; j < K / 2; j++) {
+        float frequency = 1 / powf((float)theta, (float)(2 * j) / (float)K);
+        for (int i = 0; i < n; i++) {
+            float angle = (float)i * frequency, *row = table + (size_t)i * (size_t)K;
+            row[j] = cosf(angle);
+            row[K / 2 + j] = sinf(angle);
+        }
+    }
+    state->rope.K = K, state->rope.theta = theta, state->rope.n = n;
+    return table;
+}
+
+float *cpu_scratch(struct backend *be, size_t n) {
+    struct cpu_state *state = be->state;
+#ifdef _OPENMP
+    int i = omp_get_thread_num();
+#else
+    int i = 0;
+#endif
+    return grow(be, &state->scratch[i], &state->room[i], n);
+}
+
+void cpu_memory_open(struct backend *be, int n_threads) {
+    struct cpu_state *state = be->state = memory_alloc(sizeof *state);
+    state->n_threads = n_threads;
+    state->scratch = memory_alloc_array((size_t)n_threads, sizeof *state->scratch);
+    state->room = memory_alloc_array((size_t)n_threads, sizeof *state->room);
+    be->alloc = alloc;
+    be->release = release;
+    be->upload = copy;
+    be->download = copy;
+    be->zero = zero;
+    be->to_real = to_real;
+}
+
+void cpu_memory_close(struct backend *be) {
+    struct cpu_state *state = be->state;
+    for (int i = 0; i < state->n_threads; i++) release(be, state->scratch[i]);
+    release(be, state->rope.table);
+    for (int i = 0; i < N_EXCHANGE_BUFFERS; i++) release(be, state->exchange[i]);
+    memory_free(state->room);
+    memory_free(state->scratch);
+    memory_free(state);
+}

@@ -1,0 +1,123 @@
+#include "config.h"
+#include "eval.h"
+#include "base/die.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "checkpoint/hf.h"
+#include "data/loader.h"
+#include "train/evaluate.h"
+#include "train/run.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The deck and the weights of MODEL, a run folder: used.yaml and final_model. Rank 0; the caller
+ * frees both. */
+static void find_model(const char *model, char **deck, char **weights) {
+    char *used = file_join(model, "used.yaml"), *final = file_join(model, "final_model"),
+         *tensors = file_join(final, "model.safetensors");
+    *deck = *weights = NULL;
+    if (file_exists(used) && file_exists(tensors))
+        *deck = memory_string(used), *weights = memory_string(final);
+    else if (file_exists(used))
+        die_user(EXIT_DATA,
+                 "%s: a run folder without final_model/model.safetensors: did the run finish, with "
+                 "checkpoint.save_final_model?",
+                 model);
+    else
+        die_user(EXIT_DATA, "%s: not a run folder (it has no used.yaml)", model);
+    memory_free(used);
+    memory_free(final);
+    memory_free(tensors);
+}
+
+static void print_evaluation(const struct run_data *d, const struct evaluation *e, int json) {
+    if (json) {
+        printf("{\"loss\": %.6f, \"bits_per_base\": %.6f, \"targets\": %.0f, "
+               "\"markov_bits_per_base\": [",
+               e->loss, e->bits_per_base, e->targets);
+        for (int k = 0; k < MARKOV_ORDERS; k++)
+            if (isnan(d->markov.bits_per_base[k]))
+                printf("%snull", k ? ", " : "");
+            else
+                printf("%s%.6f", k ? ", " : "", d->markov.bits_per_base[k]);
+        printf("]}\n");
+        return;
+    }
+    printf("held-out loss   %.4f nats/token, %.4f bits/base, over %.0f targets\n", e->loss,
+           e->bits_per_base, e->targets);
+    for (int k = 0; k < MARKOV_ORDERS; k++)
+        if (!isnan(d->markov.bits_per_base[k]))
+            printf("Markov order %d  %.4f bits/base%s\n", k, d->markov.bits_per_base[k],
+                   k == d->markov.best ? "  (best)" : "");
+}
+
+static const char help[] = "regulon eval RUN [--json] [key=value ...]\n"
+                           "Loss of the run's final model on its held-out data: every target once, "
+                           "weight 1, no auxiliary losses.\n"
+                           "Keys override the run's own, for example "
+                           "validation.data_path=other.fa, parallelism.ep_size=2.\n";
+
+/* The words of the command line: *json, the run, and the keys, in words[*n]. */
+static const char *read_words(int argc, char **argv, int *json, char **words, int *n) {
+    const char *model = NULL;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            *json = 1;
+        else if (argv[i][0] == '-' && log_rank() == 0)
+            die_user(EXIT_USAGE, "eval: unknown option '%s'; see regulon eval --help", argv[i]);
+        else if (!model)
+            model = argv[i];
+        else
+            words[(*n)++] = argv[i];
+    }
+    if (!model && log_rank() == 0)
+        die_user(EXIT_USAGE, "eval: which model? regulon eval RUN [key=value ...]");
+    return model;
+}
+
+/* Loads the model from `weights` and prints its loss on the deck's held-out data. */
+static void eval_run(struct config *c, const char *run, const char *weights, int json) {
+    struct grid g;
+    struct run_data d;
+    c->parallelism.dp_size = run_dp_size(c);
+    c->validation.enabled = 1; /* so that there must be held-out data */
+    grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    struct backend *be = run_backend(c, &g);
+    char *cache = file_join(run, "cache");
+    run_data_open(&d, c, cache);
+    struct model *m = model_new(c, be, loader_capacity(c), /*with_gradients=*/0);
+    struct batch *b = batch_new(m->capacity);
+    hf_load(m, weights);
+    struct evaluation e =
+        evaluate_streams(m, d.held_out, d.n_held_out, c->validation.num_batches, b);
+    if (g.rank == 0) print_evaluation(&d, &e, json);
+    batch_free(b);
+    model_free(m);
+    run_data_close(&d);
+    backend_close(be);
+    grid_close(&g);
+    memory_free(cache);
+}
+
+int eval_main(int argc, char **argv) {
+    if (argc > 0 && strcmp(argv[0], "--help") == 0) {
+        if (log_rank() == 0) fputs(help, stdout);
+        return EXIT_FINISHED;
+    }
+    int json = 0, n = 0;
+    char **words = memory_alloc_array((size_t)argc + 1, sizeof *words), *deck = NULL,
+         *weights = NULL;
+    const char *run = read_words(argc, argv, &json, words, &n);
+    if (log_rank() == 0) find_model(run, &deck, &weights);
+    user_agree();
+    if (!weights) weights = file_join(run, "final_model");
+    struct config *c = config_load_all(deck, words, n);
+    eval_run(c, run, weights, json);
+    config_free(c);
+    memory_free(deck);
+    memory_free(weights);
+    memory_free(words);
+    return EXIT_FINISHED;
+}
