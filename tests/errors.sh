@@ -121,7 +121,7 @@ done
 # a run of two ranks and its evaluation
 runs 2 'experts on two ranks' $train parallelism.ep_size=2 checkpoint.ckpt_dir=two
 refused 1 78 'parallelism.ep_size: 2 does not divide the 1 ranks of this job' eval two validation.data_path=a.fa
-both 78 'eval: nothing is held out; name data with validation.data_path=FILE' eval two parallelism.ep_size=1
+both 78 'validation.enabled: nothing is held out; set dataset.holdout_share or validation.data_path' eval two parallelism.ep_size=1
 runs 1 'evaluation on another grid' eval two parallelism.ep_size=1 validation.data_path=a.fa
 rm -r two/final_model
 both 65 'two: a run folder without final_model/model.safetensors: did the run finish, with checkpoint.save_final_model?' eval two

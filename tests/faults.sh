@@ -12,9 +12,15 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 (cd "$source" && tar -cf - --exclude=./build --exclude=./.git .) | tar -xf - -C "$work" || exit 99
 cd "$work" || exit 99
-./bootstrap >log 2>&1 || { cat log; exit 99; }
-mkdir build && cd build || exit 99
-../configure --without-cuda "$@" >log 2>&1 || { tail log; exit 99; }
+if ! { rm -rf autom4te.cache && ./bootstrap >log 2>&1 && mkdir build; }; then
+    tail log
+    exit 99
+fi
+cd build || exit 99
+if ! ../configure --without-cuda "$@" >log 2>&1; then
+    tail log
+    exit 99
+fi
 
 tests='stream.np1 golden.np1 golden.np2 gradient.np1 gradient.np2 invariance.np2 empty.np4'
 build() {

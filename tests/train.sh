@@ -104,14 +104,14 @@ numbers one.out >a && numbers first >b && paste -d ' ' a b | awk '
     { bad += $1 != $7 || $2 != $8 || !near($3, $9) || !near($4, $10) } END { exit NR != 30 || bad }'
 ok $? 'a run on one rank with twice the micro-batches prints the same losses and norms'
 
-# regulon info
-regulon 1 info ./deck.yaml >about && grep -q '4 experts' about
+# info
+regulon 1 info ./deck.yaml >said && grep -q '4 experts' said
 ok $? 'info of a deck'
-regulon 1 info copy/cache/*.h5 >about && grep -q '60 ' about && grep -q 'dna' about
+regulon 1 info copy/cache/*.h5 >said && grep -q '60 ' said && grep -q 'dna' said
 ok $? 'info of a corpus'
-regulon 1 info copy/metrics.h5 >about && grep -q '^steps  *1 to 30 in 30 rows' about && grep -q '^experts  *4 in each of 2 layers' about
+regulon 1 info copy/metrics.h5 >said && grep -q '^steps  *1 to 30 in 30 rows' said && grep -q '^experts  *4 in each of 2 layers' said
 ok $? 'info of a metrics file'
-regulon 2 info copy >both && cmp -s about both
+regulon 2 info copy >both && cmp -s said both
 ok $? 'info of a run folder, once, also on two ranks'
 
 # weights that grow a hundredfold a step: numbers overflow, steps are skipped, and the run ends
@@ -121,7 +121,7 @@ code=$?
 last=$(numbers bad.out | awk 'END { print $1 }')
 [ $code = 76 ] && [ "$(cat bad/status.json)" = "{\"code\": 76, \"step\": $last, \"num_train_steps\": 60}" ] && [ ! -e bad/final_model ]
 ok $? "numbers that overflow end the run with 76, after step $last"
-grep -q "stopped at step $last: 3 steps in a row" err && regulon 1 info bad >about &&
-    grep -q "step $last  skipped_step: loss .*; 3 in a row" about && [ "$(numbers bad.out | tail -n 3 | grep -c nan)" = 3 ]
+grep -q "stopped at step $last: 3 steps in a row" err && regulon 1 info bad >said &&
+    grep -q "step $last  skipped_step: loss .*; 3 in a row" said && [ "$(numbers bad.out | tail -n 3 | grep -c nan)" = 3 ]
 ok $? 'each skipped step is an event, and a line'
 echo "1..$n"
