@@ -74,6 +74,13 @@ ok $? 'and of a folder that was moved, leaving nothing at its old place'
 regulon 2 eval run --json >json && grep -q '^{"loss": [0-9.]*, "bits_per_base": [0-9.]*, "targets": [0-9]*, "markov_bits_per_base": \[[0-9., ]*\]}$' json
 ok $? 'eval --json'
 
+# with a selection bias, which is no weight
+regulon 2 train ./deck.yaml router.bias_rate=0.05 checkpoint.ckpt_dir=bias >bias.out && regulon 2 eval bias >evalbias
+[ "$(held_out bias.out)" = "$(held_out evalbias)" ] && [ -n "$(held_out evalbias)" ]
+ok $? "a router with a selection bias is evaluated as it was trained: $(held_out evalbias)"
+rm bias/final_model/router_bias.safetensors && regulon 2 eval bias >evalbias && [ "$(held_out bias.out)" != "$(held_out evalbias)" ]
+ok $? "and without its bias is another model: $(held_out evalbias)"
+
 # the same run again
 cp run/metrics.h5 before.h5
 regulon 2 train ./deck.yaml >again && [ ! -s again ] && grep -q 'the run in .* has finished; --fresh starts it anew' err && cmp -s run/metrics.h5 before.h5

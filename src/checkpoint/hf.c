@@ -94,6 +94,43 @@ static int64_t elements_of(const struct params *p) {
     return n;
 }
 
+/* ---- the selection bias, [L, E], in a file of its own: Mixtral's has no place for it ---- */
+
+static const char bias_file[] = "router_bias.safetensors", bias_name[] = "router_bias";
+
+static void load_bias(struct model *m, const char *folder) {
+    size_t n = (size_t)m->s.L * (size_t)m->s.E, bytes = n * sizeof *m->bias;
+    char *path = file_join(folder, bias_file);
+    m->be->zero(m->be, m->bias, bytes);
+    if (file_exists(path)) {
+        struct safetensors *f = safetensors_open(path);
+        const struct safetensor *t = safetensors_find(f, bias_name);
+        if (!t || t->n_dims != 2 || t->dims[0] != m->s.L || t->dims[1] != m->s.E)
+            die_user(EXIT_DATA, "%s: no tensor '%s' of %d x %d", path, bias_name, m->s.L, m->s.E);
+        float *bias = memory_alloc_array(n, sizeof *bias);
+        safetensors_read(f, t, 0, t->n, bias);
+        m->be->upload(m->be, m->bias, bias, bytes);
+        memory_free(bias);
+        safetensors_close(f);
+    }
+    memory_free(path);
+}
+
+/* Rank 0: every rank has the same. */
+static void save_bias(const struct model *m, const char *folder) {
+    size_t n = (size_t)m->s.L * (size_t)m->s.E, bytes = n * sizeof *m->bias;
+    struct safetensor t = {.name = memory_string(bias_name), .n_dims = 2, .dims = {m->s.L, m->s.E}};
+    char *path = file_join(folder, bias_file);
+    float *bias = memory_alloc_array(n, sizeof *bias);
+    m->be->download(m->be, bias, m->bias, bytes);
+    int fd = safetensors_create(path, &t, 1);
+    if (fd < 0 || !file_write_all(fd, bias, bytes) || fsync(fd) != 0 || close(fd) != 0)
+        die_io("%s: %s", path, strerror(errno));
+    memory_free(bias);
+    memory_free(path);
+    memory_free(t.name);
+}
+
 void hf_load(struct model *m, const char *folder) {
     const struct params *p = m->params;
     char *path = file_join(folder, "model.safetensors");
@@ -111,6 +148,7 @@ void hf_load(struct model *m, const char *folder) {
                  "%s: holds %lld values, the model %lld: there are tensors the model does not have",
                  path, (long long)seen, (long long)elements_of(p));
     m->be->to_real(m->be, m->weights, all, p->size);
+    if (m->config->router.bias_rate > 0) load_bias(m, folder);
     memory_free(all);
     safetensors_close(f);
     memory_free(path);
@@ -259,6 +297,7 @@ void hf_save(const struct model *m, const char *folder) {
     stream_tensors(m, &plan, fd, path);
     if (rank == 0) {
         if (fsync(fd) != 0 || close(fd) != 0) die_io("%s: %s", path, strerror(errno));
+        if (m->config->router.bias_rate > 0) save_bias(m, temporary);
         sync_folder(temporary);
         replace_folder(temporary, folder);
     }

@@ -7,11 +7,13 @@
 /* Reads folder/model.safetensors into this rank's weights, each rank its own part. Experts may be
  * named either way (block_sparse_moe.experts.N.w1/w2/w3, or mlp.experts.gate_up_proj/down_proj).
  * die_user (65) naming a tensor that is missing, left over, or has another shape than the model's.
- * Any rank; reads only. */
+ * With router.bias_rate above 0 also the selection bias, from folder/router_bias.safetensors: 0
+ * where there is none. Any rank; reads only. */
 void hf_load(struct model *m, const char *folder);
 
 /* Writes folder (made if absent; config.json, model.safetensors, FP32, one tensor an expert: the
- * names that load everywhere). Written as folder.tmp, fsynced, renamed; an older folder is
+ * names that load everywhere; with router.bias_rate above 0 also router_bias.safetensors, which
+ * transformers does not read). Written as folder.tmp, fsynced, renamed; an older folder is
  * replaced. Collective over world; the tensors stream through rank 0, one at a time. A failed write
  * ends the run with 74, the older folder untouched. */
 void hf_save(const struct model *m, const char *folder);
