@@ -11,7 +11,7 @@ struct record {
 };
 
 /* The marks of a step, in this order. record_end prints and writes where the step is due
- * (logger.frequency) or was skipped; collective over world. */
+ * (logger.frequency), and notes a skipped step as an event; collective over world. */
 void record_begin(struct record *r, struct run *run);
 void record_drawn(struct record *r);
 void record_gradients(struct record *r);

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Does the suite bite? Plants faults in a copy of the source, one at a time, and asks that a named test turns red.
+#     tests/faults.sh [CONFIGURE_OPTION...]
+# Not part of `make check`, since it builds the program again for each fault: four minutes on two cores. To be run once
+# for each change of the model, from anywhere in a clone. Prints a table: fault, whether one of the tests that must see
+# it did, and all that turned red with how many of their checks. Ends with 1 if a fault went unseen.
+source=$(cd "$(dirname "$0")/.." && pwd) || exit 99
+MPIEXEC=${MPIEXEC:-mpiexec}
+OMP_NUM_THREADS=1 srcdir=..
+export OMP_NUM_THREADS srcdir
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+(cd "$source" && tar -cf - --exclude=./build --exclude=./.git .) | tar -xf - -C "$work" || exit 99
+cd "$work" && rm -rf autom4te.cache && ./bootstrap >log 2>&1 && mkdir build && cd build &&
+    ../configure --without-cuda "$@" >log 2>&1 || { tail ../log log; exit 99; }
+
+tests='stream.np1 golden.np1 golden.np2 gradient.np1 gradient.np2 invariance.np2 empty.np4'
+build() {
+    for t in $tests; do set -- "$@" "tests/$t"; done
+    make -j2 "$@" >log 2>&1 || { tail -20 log; exit 99; }
+}
+red() { # the tests that are
+    for t in $tests; do
+        "$MPIEXEC" -n "${t##*np}" "tests/$t" >"out.$t" 2>&1 || printf ' %s(%s)' "$t" "$(grep -c '^not ok' "out.$t")"
+    done
+}
+unseen=0
+plant() { # NAME FILE SED-EXPRESSION TEST...: one of the tests must turn red
+    name=$1 file=$work/$2 expression=$3
+    shift 3
+    cp "$file" kept && sed "$expression" kept >"$file"
+    if cmp -s kept "$file"; then
+        echo "tests/faults.sh: '$name' no longer matches $file"
+        exit 99
+    fi
+    build
+    seen=$(red)
+    verdict=unseen
+    for t in "$@"; do case $seen in *" $t("*) verdict=seen ;; esac done
+    [ $verdict = seen ] || unseen=1
+    printf '%-42s %-7s must: %-28s red:%s\n' "$name" $verdict "$*" "$seen"
+    cp kept "$file"
+}
+
+build
+seen=$(red)
+[ -z "$seen" ] || { echo "tests/faults.sh: already red:$seen"; exit 99; }
+plant 'expert gradients times ep_size' src/backend/cpu_experts.c \
+    's|b + first \* N, (int)N, 1, dw +|b + first * N, (int)N, 1, dw +|; s|(int)M, (int)N, n, 1, a + first|(int)M, (int)N, n, 1.f * r->shape.E / r->n_local, a + first|' \
+    golden.np2 gradient.np2
+plant '1/M dropped from the auxiliary term' src/train/step.c \
+    's|1\.0 / (c->router.balance_over == BALANCE_WORLD ? n : n \* m->be->grid->n_ranks)|1.0|' gradient.np1
+plant 'gate and up swapped' src/backend/cpu_experts.c \
+    's|const float \*gate = z + (size_t)i \* 2 \* F, \*u = gate + F|const float *u = z + (size_t)i * 2 * F, *gate = u + F|; s|float \*dgate = dz + (size_t)i \* 2 \* F, \*du = dgate + F|float *du = dz + (size_t)i * 2 * F, *dgate = du + F|' golden.np1
+plant 'a mean of means instead of W' src/train/step.c \
+    's|return W > 0 ? W : 1;|W = 0; for (int i = 0; i < n; i++) W += batches[i]->weight; return W > 0 ? W * m->be->grid->n_ranks : 1;|' invariance.np2 golden.np2
+plant "one rank's norm left out" src/train/step.c \
+    's|\[NORM2\] = norm2}|[NORM2] = m->be->grid->rank == 1 ? 0 : norm2}|' invariance.np2 golden.np2
+# RoPE makes attention depend on differences of positions alone, so that the model's own numbers cannot show this one
+plant 'RoPE positions not restarted' src/data/batch.c 's|positions\[i\] = i;|positions[i] = b->n + i;|' stream.np1
+plant 'gradient of the z-loss 2 % too large' src/backend/cpu_route.c 's|2 \* dz \* r->lse|2.04f * dz * r->lse|' gradient.np1
+plant 'gradients of an expert without tokens' src/backend/cpu_experts.c \
+    's|if (n > 0)$|if (n > 0 \|\| (dw[(size_t)e * M * N] = 1, 0))|' empty.np4
+exit $unseen
