@@ -21,9 +21,9 @@ void grid_guard_launch(int n_ranks);
  * Otherwise the reason, to be freed by the caller. On one rank. */
 char *grid_refusal(int n_ranks, int *dp_size, int ep_size);
 
-/* The ranks of `comm` as a grid of its own, whose `world` is a copy of it: MPI_COMM_WORLD for a run;
- * tests also open grids of fewer ranks. Collective over comm, whose size must be dp_size x ep_size.
- * grid_close frees the communicators. */
+/* The ranks of `comm` as a grid of its own, whose `world` is a copy of it: MPI_COMM_WORLD for a
+ * run; tests also open grids of fewer ranks. Collective over comm, whose size must be dp_size x
+ * ep_size. grid_close frees the communicators. */
 void grid_open(struct grid *g, MPI_Comm comm, int dp_size, int ep_size);
 void grid_close(struct grid *g);
 
