@@ -10,9 +10,11 @@ cd "$top" && mkdir -p build || exit 78
 . jobs/env.sh
 mpi='' mpiexec='' cc=cc
 
-# Open MPI 4 and 5 want to hear that root, more ranks than cores, and threads over all cores are meant.
+# Open MPI (4; PRTE_: 5) wants to hear that root, more ranks than cores, and threads over all cores are meant, and that
+# its banner is not wanted below the program's one line about a mistake.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export OMPI_MCA_orte_execute_quiet=1
 export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 
 say() { echo "${0##*/}: $*"; }

@@ -19,7 +19,7 @@ script() { # FILE LINE...: an executable with these lines
 }
 
 if command -v shellcheck >/dev/null; then
-    shellcheck "$top"/jobs/*.sh "$top"/jobs/*.sbatch "$top"/tests/*.sh >warnings
+    shellcheck "$top"/jobs/*.sh "$top"/jobs/*.sbatch >warnings
     ok $? 'shellcheck has nothing to say'
     sed 's/^/# /' warnings
 else
