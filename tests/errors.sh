@@ -123,6 +123,8 @@ runs 2 'experts on two ranks' $train parallelism.ep_size=2 checkpoint.ckpt_dir=t
 refused 1 78 'parallelism.ep_size: 2 does not divide the 1 ranks of this job' eval two validation.data_path=a.fa
 both 78 'validation.enabled: nothing is held out; set dataset.holdout_share or validation.data_path' eval two parallelism.ep_size=1
 runs 1 'evaluation on another grid' eval two parallelism.ep_size=1 validation.data_path=a.fa
+head -c 10000 two/final_model/model.safetensors >cut && mv cut two/final_model/model.safetensors
+both 65 "two/final_model/model.safetensors: tensor 'model.embed_tokens.weight' lies beyond the end of the file" eval two parallelism.ep_size=1 validation.data_path=a.fa
 rm -r two/final_model
 both 65 'two: a run folder without final_model/model.safetensors: did the run finish, with checkpoint.save_final_model?' eval two
 echo "1..$n"

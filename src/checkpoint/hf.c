@@ -2,6 +2,7 @@
 #include "checkpoint/hf.h"
 #include "base/die.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
 #include <dirent.h>
@@ -131,7 +132,7 @@ static void save_bias(const struct model *m, const char *folder) {
     memory_free(t.name);
 }
 
-void hf_load(struct model *m, const char *folder) {
+static void load(struct model *m, const char *folder) {
     const struct params *p = m->params;
     char *path = file_join(folder, "model.safetensors");
     struct safetensors *f = safetensors_open(path);
@@ -152,6 +153,13 @@ void hf_load(struct model *m, const char *folder) {
     memory_free(all);
     safetensors_close(f);
     memory_free(path);
+}
+
+/* Rank 0 first: it finds the user's mistakes for all. */
+void hf_load(struct model *m, const char *folder) {
+    if (log_rank() == 0) load(m, folder);
+    user_agree();
+    if (log_rank() != 0) load(m, folder);
 }
 
 /* ---- saving ---- */

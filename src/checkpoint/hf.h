@@ -8,7 +8,7 @@
  * named either way (block_sparse_moe.experts.N.w1/w2/w3, or mlp.experts.gate_up_proj/down_proj).
  * die_user (65) naming a tensor that is missing, left over, or has another shape than the model's.
  * With router.bias_rate above 0 also the selection bias, from folder/router_bias.safetensors: 0
- * where there is none. Any rank; reads only. */
+ * where there is none. Collective over MPI_COMM_WORLD. */
 void hf_load(struct model *m, const char *folder);
 
 /* Writes folder (made if absent; config.json, model.safetensors, FP32, one tensor an expert: the
