@@ -4,6 +4,7 @@
     analysis/curve.py RUN... -o curve.svg      RUN: a run folder or a metrics.h5
 """
 import argparse
+import itertools
 import os
 import sys
 
@@ -42,16 +43,17 @@ def main():
     plt.rcParams.update({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "regulon"})
     figure, axes = plt.subplots(figsize=(6.4, 3.4), constrained_layout=True)
     markov, lowest = None, 2
-    for colour, run in zip(COLOURS, words.runs):
+    for colour, run in zip(itertools.cycle(COLOURS), words.runs):
         name, train, held_out, markov_here = read(run)
-        markov = markov or markov_here
+        if markov is None and markov_here[0] is not None:
+            markov = markov_here
         lowest = min(lowest, np.min(held_out[1], initial=2), np.nanmin(train[1], initial=2))
         axes.plot(train[0] / 1e6, train[1], color=colour, lw=0.7, alpha=0.35)
         axes.plot(held_out[0] / 1e6, held_out[1], "o-", color=colour, ms=3.5, lw=1.5)
         if len(held_out[0]):
             axes.annotate(f"{name}: {held_out[1][-1]:.4f}", (held_out[0][-1] / 1e6, held_out[1][-1]), color=colour,
                           xytext=(-4, -12), textcoords="offset points", ha="right")
-    if markov and markov[0] is not None:
+    if markov:
         axes.axhline(markov[1], color="0.3", lw=1, ls="--")
         axes.annotate(f"best Markov chain (order {markov[0]}): {markov[1]:.4f}", (1, markov[1]),
                       xycoords=("axes fraction", "data"), xytext=(-4, 4), textcoords="offset points", ha="right", color="0.3")

@@ -33,6 +33,10 @@ static void find_model(const char *model, char **deck, char **weights) {
 }
 
 static void print_evaluation(const struct run_data *d, const struct evaluation *e, int json) {
+    if (json && isnan(e->loss)) {
+        printf("{\"loss\": null, \"bits_per_base\": null, \"targets\": %.0f}\n", e->targets);
+        return;
+    }
     if (json) {
         printf("{\"loss\": %.6f, \"bits_per_base\": %.6f, \"targets\": %.0f, "
                "\"markov_bits_per_base\": [",
@@ -61,7 +65,9 @@ static const char help[] = "regulon eval RUN [--json] [key=value ...]\n"
 
 /* The words of the command line: *json, the run, and the keys, in words[*n]. */
 static const char *read_words(int argc, char **argv, int *json, char **words, int *n) {
+    static char no_share[] = "dataset.holdout_share=0";
     const char *model = NULL;
+    int other_data = 0;
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             *json = 1;
@@ -71,10 +77,24 @@ static const char *read_words(int argc, char **argv, int *json, char **words, in
             model = argv[i];
         else
             words[(*n)++] = argv[i];
+        other_data |= strncmp(argv[i], "validation.data_path=", 21) == 0;
     }
+    if (other_data) words[(*n)++] = no_share; /* instead of the run's own held-out share */
     if (!model && log_rank() == 0)
         die_user(EXIT_USAGE, "eval: which model? regulon eval RUN [key=value ...]");
     return model;
+}
+
+/* A run may be evaluated on another number of ranks: unless the command line says how, the experts are
+ * spread over as many of them as divide both the ranks and the experts. */
+static void choose_grid(struct config *c, char *const *words, int n) {
+    int ranks, E = (int)c->model.num_local_experts, ep;
+    for (int i = 0; i < n; i++)
+        if (strncmp(words[i], "parallelism.", 12) == 0) return;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
+    c->parallelism.dp_size = 0;
+    c->parallelism.ep_size = ep;
 }
 
 /* Loads the model from `weights` and prints its loss on the deck's held-out data. */
@@ -107,13 +127,14 @@ int eval_main(int argc, char **argv) {
         return EXIT_FINISHED;
     }
     int json = 0, n = 0;
-    char **words = memory_alloc_array((size_t)argc + 1, sizeof *words), *deck = NULL,
+    char **words = memory_alloc_array((size_t)argc + 2, sizeof *words), *deck = NULL,
          *weights = NULL;
     const char *run = read_words(argc, argv, &json, words, &n);
     if (log_rank() == 0) find_model(run, &deck, &weights);
     user_agree();
     if (!weights) weights = file_join(run, "final_model");
     struct config *c = config_load_all(deck, words, n);
+    choose_grid(c, words, n);
     eval_run(c, run, weights, json);
     config_free(c);
     memory_free(deck);

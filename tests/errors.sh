@@ -1,7 +1,7 @@
 #!/bin/sh
 # What a user can get wrong with `train`, `eval` and `info`: one message, one exit code, on one rank and on two; and
 # what looks wrong but is not. (pack.sh has pack's, decks.sh the deck's.)
-# shellcheck disable=SC2086 # $train is several words
+# shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
 MPIEXEC=${MPIEXEC:-mpiexec}
 regulon=$PWD/regulon
 work=$(mktemp -d) || exit 99
@@ -16,7 +16,7 @@ ok() { # STATUS TEXT
 refused() {
     ranks=$1 code=$2 message=$3
     shift 3
-    "$MPIEXEC" -n "$ranks" "$regulon" "$@" >out 2>err
+    $MPIEXEC -n "$ranks" "$regulon" "$@" >out 2>err
     got=$?
     [ $got = "$code" ] && [ "$(grep '^regulon: ' err)" = "regulon: $message" ] && ! grep -q -i abort err && [ ! -s out ]
     status=$?
@@ -30,7 +30,7 @@ both() { # the same on one rank and on two
 runs() { # RANKS TEXT WORD...: ends with 0
     ranks=$1 text=$2
     shift 2
-    "$MPIEXEC" -n "$ranks" "$regulon" "$@" >out 2>err
+    $MPIEXEC -n "$ranks" "$regulon" "$@" >out 2>err
     status=$?
     ok $status "$ranks: $text"
     [ $status = 0 ] || sed 's/^/# /' err
@@ -103,7 +103,7 @@ both 65 "$work/none.fa: no tokens, all 2 records are empty" $train dataset.path=
 both 65 "$work/missing.fa: cannot be opened: No such file or directory" $train dataset.path=missing.fa
 both 65 "$work/cut.h5: an HDF5 file, but damaged or cut short" $train dataset.path=cut.h5
 both 65 "$work/a.fa: token 84 does not fit model.vocab_size 70" $train dataset.alphabet=bytes model.vocab_size=70
-both 78 "dataset.reverse_complement: needs text, and $work/tokens.h5 holds tokens of 2 bytes" $train \
+both 78 "dataset.reverse_complement: needs text, and $work/tokens.h5 holds ready tokens" $train \
     dataset.path=tokens.h5 dataset.reverse_complement=true
 both 78 "validation.enabled: the held-out part has no targets; try dataset.holdout_by block or a larger dataset.holdout_share" \
     $train dataset.holdout_share=0.001 validation.enabled=true
@@ -120,7 +120,8 @@ done
 
 # a run of two ranks and its evaluation
 runs 2 'experts on two ranks' $train parallelism.ep_size=2 checkpoint.ckpt_dir=two
-refused 1 78 'parallelism.ep_size: 2 does not divide the 1 ranks of this job' eval two validation.data_path=a.fa
+refused 1 78 'parallelism.ep_size: 2 does not divide the 1 ranks of this job' eval two validation.data_path=a.fa parallelism.ep_size=2
+runs 1 'evaluation on fewer ranks than it was trained on' eval two validation.data_path=a.fa
 both 78 'validation.enabled: nothing is held out; set dataset.holdout_share or validation.data_path' eval two parallelism.ep_size=1
 runs 1 'evaluation on another grid' eval two parallelism.ep_size=1 validation.data_path=a.fa
 head -c 10000 two/final_model/model.safetensors >cut && mv cut two/final_model/model.safetensors

@@ -88,7 +88,7 @@ static const char deck[] =
     "optimizer: {lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1,\n"
     "  decay_norms: true, decay_embeddings: true, max_grad_norm: 1.0}\n"
     "scheduler: {kind: constant}\n"
-    "dataset: {path: unused}\n";
+    "dataset: {path: unused, alphabet: bytes}\n";
 
 static struct config *config_of(const char *folder, const struct grid *g) {
     char *name = memory_format("golden.np%d.yaml.tmp", g->n_ranks);

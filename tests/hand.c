@@ -11,7 +11,8 @@ static struct corpus *lay_out(const int64_t *lengths, int n_records, int token_b
     c->path = memory_string("by-hand.h5");
     c->token_bytes = token_bytes;
     c->alphabet = token_bytes == 1 ? ALPHABET_DNA : ALPHABET_BYTES;
-    c->eos = token_bytes == 1 ? TOKEN_EOS : 99;
+    c->ready = token_bytes > 1;
+    c->eos = c->ready ? 99 : TOKEN_EOS;
     c->n_records = n_records;
     c->offset = memory_alloc_array((size_t)n_records, sizeof *c->offset);
     c->length = memory_alloc_array((size_t)n_records, sizeof *c->length);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # `regulon pack` on real genomes: exit codes, reports, several ranks, other readers of its file.
 srcdir=${srcdir:-.}
+# shellcheck disable=SC2086 # a launcher may come with options
 MPIEXEC=${MPIEXEC:-mpiexec}
 PYTHON3=${PYTHON3:-python3}
 regulon=$PWD/regulon
@@ -28,7 +29,7 @@ tokens() { "$PYTHON3" -c 'import h5py, sys; sys.stdout.buffer.write(h5py.File(sy
 
 "$regulon" pack "$genomes/lambda_virus.fa.gz" "$genomes/ecoli_536.fna.gz" -o one.h5 --json >one.json
 ok $? "two genomes"
-"$MPIEXEC" -n 2 "$regulon" pack "$genomes/lambda_virus.fa.gz" "$genomes/ecoli_536.fna.gz" -o two.h5 >two.txt
+$MPIEXEC -n 2 "$regulon" pack "$genomes/lambda_virus.fa.gz" "$genomes/ecoli_536.fna.gz" -o two.h5 >two.txt
 ok $? "the same on two ranks"
 grep -q '2 records, 4987422 tokens, alphabet dna' two.txt
 ok $? "the report"
@@ -71,7 +72,7 @@ printf '>a\nACGT\n>b\nGG\n>a\nC C\n>c\n>d\nTTTTT\n' >small.fa
 grep -q 'duplicate names *1' s.txt && grep -q 'empty records *1' s.txt && grep -q 'dropped spaces *1' s.txt
 ok $? "what was met is reported"
 if [ $have_h5py -eq 0 ]; then
-    "$regulon" pack small.fa -o s1.h5 --shuffle 7 >out && "$MPIEXEC" -n 2 "$regulon" pack small.fa --shuffle=7 -o s2.h5 >out
+    "$regulon" pack small.fa -o s1.h5 --shuffle 7 >out && $MPIEXEC -n 2 "$regulon" pack small.fa --shuffle=7 -o s2.h5 >out
     "$PYTHON3" - <<'EOF'
 import h5py
 def records(f):
@@ -115,7 +116,7 @@ refuses 64 'needs --eos' t.bin --tokens u16 -o no.h5
 refuses 64 'does not fit' t.bin --tokens u16 --eos 65536 -o no.h5
 refuses 64 'is a folder' small.fa -o .
 refuses 64 'one of the files to read' small.fa -o small.fa
-"$MPIEXEC" -n 2 "$regulon" pack small.fa p.fa bad.fa -o no.h5 >out 2>err
+$MPIEXEC -n 2 "$regulon" pack small.fa p.fa bad.fa -o no.h5 >out 2>err
 [ $? -eq 65 ] && [ "$(grep -c 'bad.fa:3:3' err)" -eq 1 ] && [ ! -e no.h5 ] && ! ls ./*.tmp >/dev/null 2>&1
 ok $? "a bad file on any rank: code 65, said once, nothing left"
 echo "1..$n"

@@ -2,6 +2,7 @@
 # Runs from end to end: the loss falls, a run folder describes its run, evaluation agrees with training, other grids
 # agree with both; a run that went wrong ends with 76.
 srcdir=${srcdir:-.}
+# shellcheck disable=SC2086 # a launcher may come with options
 MPIEXEC=${MPIEXEC:-mpiexec}
 regulon=$PWD/regulon
 work=$(mktemp -d) || exit 99
@@ -15,7 +16,7 @@ ok() { # STATUS TEXT
 regulon() { # RANKS WORD...
     ranks=$1
     shift
-    "$MPIEXEC" -n "$ranks" "$regulon" "$@" 2>err
+    $MPIEXEC -n "$ranks" "$regulon" "$@" 2>err
 }
 # step, tokens, loss, norm, rate and balance of a run's lines; the rest are times
 numbers() { awk '!/^#/ { print $1, $2, $3, $4, $5, $6 }' "$1"; }
@@ -103,6 +104,12 @@ numbers one.out >a && numbers first >b && paste -d ' ' a b | awk '
     function near(x, y) { return (x > y ? x - y : y - x) <= 0.0002 * (1 + y) }
     { bad += $1 != $7 || $2 != $8 || !near($3, $9) || !near($4, $10) } END { exit NR != 30 || bad }'
 ok $? 'a run on one rank with twice the micro-batches prints the same losses and norms'
+
+regulon 2 train ./deck.yaml seed=5 >again
+[ $? = 78 ] && grep -q '^regulon: seed: 5, but [0-9]* in the finished run in .*/run; --fresh runs it anew' err
+ok $? 'a finished run is not taken for one with another seed'
+regulon 2 eval run validation.data_path=genome.fa >other && [ -n "$(held_out other)" ]
+ok $? 'other data take the place of the held-out share'
 
 # info
 regulon 1 info ./deck.yaml >said && grep -q '4 experts' said

@@ -173,9 +173,6 @@ struct backend {
     double (*head)(struct backend *be, real_t *dx, float *dw, const real_t *x, const real_t *w,
                    const int32_t *targets, const float *weights, float scale, int N, int V, int D);
 
-    /* a += b */
-    void (*add)(struct backend *be, real_t *a, const real_t *b, size_t n);
-
     /* AdamW (Loshchilov and Hutter 2019, algorithm 2) with g = grad_scale * grad:
      *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
      *   w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)

@@ -16,13 +16,11 @@ static int choose_threads(const struct grid *g) {
 #ifdef _OPENMP
     cpu_set_t mine, all;
     CPU_ZERO(&mine);
-    if (!getenv("OMP_NUM_THREADS") && sched_getaffinity(0, sizeof mine, &mine) == 0) {
-        int n = CPU_COUNT(&mine), sum;
-        MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, g->node);
-        MPI_Allreduce(&n, &sum, 1, MPI_INT, MPI_SUM, g->node);
-        if (sum > CPU_COUNT(&all)) n = CPU_COUNT(&all) / g->node_size;
-        omp_set_num_threads(n > 0 ? n : 1);
-    }
+    int known = sched_getaffinity(0, sizeof mine, &mine) == 0, n = CPU_COUNT(&mine), sum;
+    MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, g->node);
+    MPI_Allreduce(&n, &sum, 1, MPI_INT, MPI_SUM, g->node);
+    if (sum > CPU_COUNT(&all)) n = CPU_COUNT(&all) / g->node_size;
+    if (known && !getenv("OMP_NUM_THREADS")) omp_set_num_threads(n > 0 ? n : 1);
     return omp_get_max_threads();
 #else
     (void)g;

@@ -10,7 +10,7 @@ void cpu_close(struct backend *be);
 void cpu_memory_open(struct backend *be, int n_threads);
 void cpu_memory_close(struct backend *be);
 
-void cpu_fill_dense(struct backend *be);     /* embedding, norms, products, additions */
+void cpu_fill_dense(struct backend *be);     /* embedding, norms, products */
 void cpu_fill_attention(struct backend *be); /* RoPE and attention */
 void cpu_fill_route(struct backend *be);
 void cpu_fill_exchange(struct backend *be); /* dispatch and combine */

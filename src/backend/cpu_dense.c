@@ -1,4 +1,4 @@
-/* Embedding, RMSNorm, products, additions. */
+/* Embedding, RMSNorm, products. */
 #include "config.h"
 #include "backend/cpu.h"
 #include <math.h>
@@ -94,14 +94,6 @@ static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const rea
     if (N > 0) cpu_gemm(TRANSPOSE, NO_TRANSPOSE, M, D, N, 1, dy, M, x, D, 1, dw, D);
 }
 
-static void add(struct backend *be, real_t *av, const real_t *bv, size_t n) {
-    (void)be;
-    float *a = av;
-    const float *b = bv;
-#pragma omp parallel for simd
-    for (size_t i = 0; i < n; i++) a[i] += b[i];
-}
-
 void cpu_fill_dense(struct backend *be) {
     be->embed = embed;
     be->embed_backward = embed_backward;
@@ -110,5 +102,4 @@ void cpu_fill_dense(struct backend *be) {
     be->matmul = matmul;
     be->matmul_dx = matmul_dx;
     be->matmul_dw = matmul_dw;
-    be->add = add;
 }

@@ -10,7 +10,6 @@ enum random_stream {
     RANDOM_ORDER = 1,
     RANDOM_STRAND,
     RANDOM_SHUFFLE,
-    RANDOM_SAMPLE,
     RANDOM_TEST,
     RANDOM_INIT = 1024
 };

@@ -25,6 +25,9 @@ static char *check_model(const struct config *c) {
     if (width % 2)
         refuse("model.head_dim is %" PRId64 "; the width of a head must be even to be rotated",
                width);
+    if (width * c->model.num_attention_heads > INT_MAX / 4)
+        refuse("model.num_attention_heads (%" PRId64 ") heads of %" PRId64 " are too wide",
+               c->model.num_attention_heads, width);
     if (c->model.num_experts_per_tok > c->model.num_local_experts)
         refuse("model.num_experts_per_tok (%" PRId64 ") is above model.num_local_experts (%" PRId64
                ")",
@@ -37,7 +40,7 @@ static char *check_model(const struct config *c) {
 }
 
 static char *check_engines(const struct config *c) {
-    if (c->backend != BACKEND_CPU) return NULL;
+    if (c->backend == BACKEND_CUDA) return NULL; /* refused when it is opened */
     if (c->engine.experts == EXPERTS_GROUPED || c->engine.experts == EXPERTS_CUBLASLT)
         refuse("engine.experts is '%s', which backend 'cpu' does not have",
                c->engine.experts == EXPERTS_GROUPED ? "grouped" : "cublaslt");
@@ -79,6 +82,8 @@ static char *check_dataset(const struct config *c) {
                windows, length, INT_MAX);
     if (c->dataset.path && c->dataset.n_sources)
         refuse("dataset.path and dataset.sources: give one of them; null takes one back");
+    if (c->dataset.n_sources > 1024)
+        refuse("dataset.sources: %zu of them, at most 1024 can be mixed", c->dataset.n_sources);
     for (size_t i = 0; i < c->dataset.n_sources; i++) {
         if (!c->dataset.sources[i].path)
             refuse("dataset.sources[%zu].path: required, but not given", i);

@@ -116,6 +116,7 @@ struct config {
 
     struct {
         int64_t frequency; /* steps between printed and recorded rows */
+        int progress;      /* enum tristate: a bar with the time left below the rows */
     } logger;
 
     struct {

@@ -32,7 +32,7 @@ const struct field fields[] = {
     {"seed", FIELD_UINT, AT(uint64_t, seed), "42", 0, 0, 0, NULL, NULL, NULL,
      "Where all random numbers come from: initial weights, order of the data, strands."},
     BOOL(deterministic, "false", "Take slower operations where the fast ones do not repeat to the bit (attention on a GPU)."),
-    ENUM(backend, "auto", "auto|cpu|cuda", "What computes: auto takes the GPUs if there are any that can be used."),
+    ENUM(backend, "auto", "auto|cpu|cuda", "What computes: auto is cpu in this version, which has no other."),
 
     INT(parallelism.dp_size, "auto", 1, WIDE, "auto", "ranks", "Groups of ranks that hold copies of the experts: auto is ranks / ep_size."),
     INT(parallelism.ep_size, "1", 1, WIDE, NULL, "ranks", "Ranks over which the experts of a layer are spread."),
@@ -54,7 +54,7 @@ const struct field fields[] = {
     INT(model.num_experts_per_tok, "2", 1, 65536, NULL, "experts", "Experts that each token is sent to."),
     REAL(model.rms_norm_eps, "1e-5", 0, 1, RANGE_ABOVE_MIN, NULL, "Added to the mean square before the root in a norm."),
     REAL(model.rope_theta, "1e6", 1, 1e15, 0, NULL, "Base of the wavelengths of the rotary position embedding."),
-    INT(model.sliding_window, "null", 0, MANY, "null", "tokens", "How far back attention looks: null is to the start of the document."),
+    INT(model.sliding_window, "null", 0, 2147483647, "null", "tokens", "How far back attention looks: null is to the start of the document."),
     BOOL(model.tie_word_embeddings, "false", "One matrix serves as embedding and as output head."),
     REAL(model.initializer_range, "0.02", 0, 10, 0, NULL, "Standard deviation of the initial weights."),
     REAL(model.router_aux_loss_coef, "0.01", 0, 1000, 0, NULL, "Weight of the loss that asks for equally loaded experts."),
@@ -109,6 +109,7 @@ const struct field fields[] = {
     BOOL(checkpoint.save_final_model, "true", "Write the model when training ends."),
 
     INT(logger.frequency, "1", 1, MANY, NULL, "steps", "Steps between two printed and recorded rows."),
+    ENUM(logger.progress, "auto", "auto|false|true", "A bar with the time left below the printed rows: auto draws it where the output is a terminal, which it is not under most launchers."),
 
     INT(train.max_bad_steps, "10", 1, MANY, NULL, "steps", "Stop after so many steps in a row that were skipped for a loss or gradient that is not finite."),
     BOOL(train.verdict, "false", "End with a verdict: did the loss fall, did every pair of ranks exchange tokens, do the experts differ; exit 70 if not."),

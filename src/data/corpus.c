@@ -142,6 +142,10 @@ struct corpus *corpus_open(const char *path) {
                  (c->token_bytes == 4 || max >> 8 * c->token_bytes == 0),
              path, "max_token");
         c->eos = (int)eos, c->max_token = (uint32_t)max;
+        int64_t ready;
+        /* files of the first days do not say: then text has one byte a token */
+        if (!h5_get_int64(file, "ready_tokens", &ready)) ready = c->token_bytes > 1;
+        c->ready = ready != 0;
         H5Fclose(file);
     }
     H5E_END_TRY

@@ -27,7 +27,8 @@ struct corpus {
     int64_t n_tokens;
     int64_t n_records;
     int64_t *offset, *length; /* [n_records], in tokens */
-    int eos; /* what separates documents in ready token files; TOKEN_EOS for text */
+    int ready; /* tokens of some tokeniser, not the bytes of text: no letters, no BOS */
+    int eos;   /* what separates documents in ready token files; TOKEN_EOS for text */
     int name_bytes;
     const char *names; /* [n_records, name_bytes] in the mapped file, padded with NUL */
     const void
@@ -57,7 +58,7 @@ void corpus_info(const char *path, FILE *out);
 
 /* All of a corpus but the tokens' values. Everything is borrowed. */
 struct corpus_contents {
-    int token_bytes, alphabet, eos;
+    int token_bytes, ready, alphabet, eos;
     uint32_t max_token;
     int shuffled;
     uint64_t seed; /* of the shuffle */

@@ -43,10 +43,11 @@ void corpus_info(const char *path, FILE *out) {
     fprintf(out, "format       regulon corpus, version %d\n", CORPUS_VERSION);
     fprintf(out, "alphabet     %s\n", tokens_alphabet_name((enum alphabet_kind)c->alphabet));
     fprintf(out, "records      %lld\n", (long long)c->n_records);
-    fprintf(out, "tokens       %lld of %d byte%s, largest %u\n", (long long)c->n_tokens,
-            c->token_bytes, c->token_bytes > 1 ? "s" : "", c->max_token);
+    fprintf(out, "tokens       %lld%s of %d byte%s, largest %u\n", (long long)c->n_tokens,
+            c->ready ? " ready ones" : "", c->token_bytes, c->token_bytes > 1 ? "s" : "",
+            c->max_token);
     print_records(c, out);
-    if (c->token_bytes == 1) print_composition(c, out);
+    if (!c->ready) print_composition(c, out);
     for (int64_t i = 0; i < n; i++)
         fprintf(out, "source       %s, %s, xxh128 %s\n", s[i].path,
                 text_bytes(size, sizeof size, (double)s[i].bytes), s[i].checksum);

@@ -79,6 +79,7 @@ int64_t corpus_create(const char *path, const struct corpus_contents *c) {
     h5_string(file, "tool_version", PACKAGE_STRING);
     h5_string(file, "alphabet", tokens_alphabet_name((enum alphabet_kind)c->alphabet));
     h5_int64(file, "eos", c->eos);
+    h5_int64(file, "ready_tokens", c->ready);
     h5_int64(file, "max_token", c->max_token);
     if (c->shuffled) h5_int64(file, "shuffle_seed", (int64_t)c->seed);
     write_sources(file, c);

@@ -76,7 +76,7 @@ static void find_tags(struct labels *l, const struct corpus *c) {
 
 struct labels *labels_new(const struct corpus *corpus, const struct config *c) {
     struct labels *l = memory_alloc(sizeof *l);
-    l->text = corpus->token_bytes == 1;
+    l->text = !corpus->ready;
     l->eos = corpus->eos;
     make_tables(l, c);
     if (c->dataset.mask_tags) find_tags(l, corpus);

@@ -239,6 +239,7 @@ void pack_join(const char *const *files, int n, const char *output, long tag,
                                  .sources = sources,
                                  .n_sources = n,
                                  .alphabet = o->token_bytes ? ALPHABET_BYTES : (int)o->alphabet,
+                                 .ready = o->token_bytes > 0,
                                  .eos = o->token_bytes ? (int)o->eos : TOKEN_EOS,
                                  .shuffled = o->shuffle,
                                  .seed = o->seed};

@@ -219,14 +219,13 @@ static void print_json(const struct arguments *a, const struct pack_report *r) {
 static int *share_files(const struct arguments *a, int n_ranks) {
     int *owner = memory_alloc_array((size_t)a->n, sizeof *owner);
     int64_t *load = memory_alloc_array((size_t)n_ranks, sizeof *load);
-    for (int i = 0; i < a->n; i++) owner[i] = -1;
+    int64_t *sizes = memory_alloc_array((size_t)a->n, sizeof *sizes);
+    for (int i = 0; i < a->n; i++) owner[i] = -1, sizes[i] = log_rank() == 0 ? file_size(a->files[i]) : 0;
     for (int round = 0; log_rank() == 0 && round < a->n; round++) {
         int largest = -1, idle = 0;
         int64_t bytes = -1;
-        for (int i = 0; i < a->n; i++) {
-            int64_t size = owner[i] < 0 ? file_size(a->files[i]) : -2;
-            if (owner[i] < 0 && (largest < 0 || size > bytes)) largest = i, bytes = size;
-        }
+        for (int i = 0; i < a->n; i++)
+            if (owner[i] < 0 && (largest < 0 || sizes[i] > bytes)) largest = i, bytes = sizes[i];
         for (int r = 1; r < n_ranks; r++)
             if (load[r] < load[idle]) idle = r;
         owner[largest] = idle;
@@ -234,6 +233,7 @@ static int *share_files(const struct arguments *a, int n_ranks) {
     }
     MPI_Bcast(owner, a->n, MPI_INT, 0, MPI_COMM_WORLD);
     memory_free(load);
+    memory_free(sizes);
     return owner;
 }
 

@@ -79,15 +79,14 @@ void stream_check(const struct corpus *corpus, const struct config *c) {
         holdout_period(c) < 2)
         die_user(EXIT_CONFIG, "dataset.holdout_share: %g by block leaves no training data",
                  c->dataset.holdout_share);
-    if (corpus->token_bytes == 1) return;
+    if (!corpus->ready) return;
     const char *key = c->dataset.reverse_complement             ? "reverse_complement"
                       : c->dataset.mask_tags                    ? "mask_tags"
                       : c->dataset.uppercase_labels == TRI_TRUE ? "uppercase_labels"
                       : c->dataset.lowercase_weight != 1        ? "lowercase_weight"
                                                                 : NULL;
     if (key)
-        die_user(EXIT_CONFIG, "dataset.%s: needs text, and %s holds tokens of %d bytes", key,
-                 corpus->path, corpus->token_bytes);
+        die_user(EXIT_CONFIG, "dataset.%s: needs text, and %s holds ready tokens", key, corpus->path);
 }
 
 static struct sequence sequence_of(const struct stream *s, const struct segment *g, int reverse) {
@@ -156,7 +155,7 @@ struct stream *stream_open(const struct corpus *corpus, const struct config *c,
         s->complement = tokens_complement((enum alphabet_kind)c->dataset.alphabet);
     s->part = part;
     s->bos_eos = (enum bos_kind)c->dataset.bos_eos;
-    s->bos = corpus->token_bytes == 1 ? TOKEN_BOS : corpus->eos;
+    s->bos = corpus->ready ? corpus->eos : TOKEN_BOS;
     s->eos = corpus->eos;
     s->window = c->dataset.max_seq_length;
     s->stride = c->dataset.stride;

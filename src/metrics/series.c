@@ -72,7 +72,7 @@ const struct series series_table[N_SERIES] = {
                    {NONE},
                    "1",
                    "model FLOPs utilisation",
-                   "share of the device's peak; NaN where the peak is not known"},
+                   "tflops over what the rank reached in a matrix product at the start; NaN: not known"},
     [STEPS_MEMORY_BYTES] = {GROUP_STEPS,
                             "memory_bytes",
                             REAL,

@@ -166,7 +166,6 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
                             m->targets, m->target_weights, (float)loss_scale, N, m->s.V, D);
     m->aux_sum += b.aux * balance_weight;
     m->z_sum += b.z * balance_weight;
-    m->tokens_sum += N;
     be->zero(be, m->dx, (size_t)N * (size_t)D * be->real_bytes);
     be->norm_backward(be, m->dx, model_grad(m, p->norm), m->dxn, m->x, m->rstd,
                       model_weight(m, p->norm), N, D);
@@ -188,5 +187,5 @@ void model_reset(struct model *m) {
     m->be->zero(m->be, m->grads, m->params->size * sizeof(float));
     memset(m->counts_sum, 0, L * E * sizeof *m->counts_sum);
     memset(m->entropy_sum, 0, L * sizeof *m->entropy_sum);
-    m->loss_sum = m->aux_sum = m->z_sum = m->tokens_sum = m->forward_s = m->backward_s = 0;
+    m->loss_sum = m->aux_sum = m->z_sum = m->forward_s = m->backward_s = 0;
 }

@@ -63,7 +63,7 @@ struct model {
     float *balance;       /* [L, E] gradient of the auxiliary loss */
     uint32_t *counts_sum; /* [L, E] over the micro-batches of a step */
     double *entropy_sum;  /* [L] */
-    double loss_sum, aux_sum, z_sum, tokens_sum;
+    double loss_sum, aux_sum, z_sum;
     double forward_s, backward_s; /* seconds, the exchange not included */
 };
 

@@ -84,12 +84,6 @@ void params_free(struct params *p) {
     memory_free(p);
 }
 
-int params_find(const struct params *p, const char *name) {
-    for (int i = 0; i < p->n; i++)
-        if (strcmp(p->list[i].name, name) == 0) return i;
-    return -1;
-}
-
 int params_replicated(int64_t rows, int size) {
     return rows < size;
 }

@@ -50,9 +50,6 @@ struct params {
 struct params *params_new(const struct shape *s, const struct grid *g, const struct config *c);
 void params_free(struct params *p);
 
-/* Index of a name, -1 if there is none. */
-int params_find(const struct params *p, const char *name);
-
 /* Rows [*first, *last) of a tensor of `rows` rows that rank `rank` of `size` holds when it is
  * sharded: evenly, at multiples of 128 rows where it has them. A tensor with fewer rows than ranks
  * is replicated: all rows for all. */

@@ -42,15 +42,29 @@ static struct corpus *open_packed(const char *path, const struct config *c, cons
     return corpus;
 }
 
+/* The largest token that a stream of this corpus can hold: its own, BOS, and complements of its
+ * letters. */
+static uint32_t largest_token(const struct corpus *corpus, const struct config *c) {
+    uint32_t largest = corpus->max_token;
+    if (!corpus->ready && largest < TOKEN_BOS) largest = TOKEN_BOS;
+    if (corpus->ready && largest < (uint32_t)corpus->eos) largest = (uint32_t)corpus->eos;
+    if (!c->dataset.reverse_complement) return largest;
+    const unsigned char *complement = tokens_complement((enum alphabet_kind)c->dataset.alphabet);
+    for (uint32_t x = 0; complement && x <= corpus->max_token && x < 256; x++)
+        if (complement[x] > largest) largest = complement[x];
+    return largest;
+}
+
 /* A corpus made for another alphabet, or with tokens that the model does not have. On rank 0. */
 static void check_corpus(const struct corpus *corpus, const char *path, const struct config *c) {
-    if (corpus->token_bytes == 1 && corpus->alphabet != c->dataset.alphabet)
+    if (!corpus->ready && corpus->alphabet != c->dataset.alphabet)
         die_user(EXIT_DATA, "%s: packed as %s, but dataset.alphabet is %s", path,
                  tokens_alphabet_name((enum alphabet_kind)corpus->alphabet),
                  tokens_alphabet_name((enum alphabet_kind)c->dataset.alphabet));
-    if (corpus->max_token >= (uint64_t)c->model.vocab_size)
-        die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", path,
-                 corpus->max_token, (long long)c->model.vocab_size);
+    uint32_t largest = largest_token(corpus, c);
+    if (largest >= (uint64_t)c->model.vocab_size)
+        die_user(EXIT_DATA, "%s: token %u does not fit model.vocab_size %lld", path, largest,
+                 (long long)c->model.vocab_size);
 }
 
 static const char *source_path(const struct config *c, int i) {

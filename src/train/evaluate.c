@@ -7,10 +7,11 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
                                    int64_t n_batches, struct batch *b) {
     const struct grid *g = m->be->grid;
     double sums[2] = {0, 0};
-    int64_t done = 0; /* micro-batches of the streams before */
     for (int i = 0; i < n_streams; i++) {
         int64_t n = loader_chunks(streams[i], b->capacity);
-        if (n_batches > 0 && n > n_batches - done) n = n_batches - done;
+        /* n_batches are shared out evenly, the first streams get one more */
+        int64_t share = n_batches / n_streams + (i < n_batches % n_streams);
+        if (n_batches > 0 && n > share) n = share;
         for (int64_t first = 0; first < n; first += g->n_ranks) {
             /* a rank past the end takes part with no tokens */
             if (first + g->rank < n)
@@ -22,7 +23,6 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
             sums[0] += model_loss(m);
             sums[1] += (double)b->n_targets;
         }
-        done += n;
     }
     m->be->sum_double(m->be, g->world, sums, 2);
     struct evaluation e = {.loss = sums[0] / sums[1], .targets = sums[1]};

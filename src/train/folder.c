@@ -58,12 +58,64 @@ static void write_used(const struct config *c) {
     memory_free(path);
 }
 
+/* ---- is it the same run? ---- */
+
+/* Keys that a finished run may be asked for again with: where and how it runs, not what it computes. */
+static int may_change(const char *key) {
+    static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "parallelism.", "checkpoint.",
+                                            "logger.",         "train.",  "validation."};
+    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
+        if (strncmp(key, free_keys[i], strlen(free_keys[i])) == 0) return 1;
+    return 0;
+}
+
+struct comparison {
+    const char *folder;
+    char **values; /* of the earlier run, by the number of the key */
+    int n, i;
+};
+
+static void note_value(const char *key, const char *value, void *context) {
+    struct comparison *c = context;
+    (void)key;
+    c->values = memory_resize(c->values, (size_t)(c->n + 1) * sizeof *c->values);
+    c->values[c->n++] = memory_string(value);
+}
+
+static void compare_value(const char *key, const char *value, void *context) {
+    struct comparison *c = context;
+    const char *earlier = c->values[c->i++];
+    if (strcmp(earlier, value) != 0 && !may_change(key))
+        die_user(EXIT_CONFIG,
+                 "%s: %s, but %s in the finished run in %s; --fresh runs it anew, another "
+                 "checkpoint.ckpt_dir keeps both",
+                 key, value, earlier, c->folder);
+}
+
+/* Refuses (78) keys that differ from those of the run that has finished in the folder. */
+static void refuse_changes(const struct config *c) {
+    char *path = file_join(c->checkpoint.ckpt_dir, "used.yaml"), *text = file_read(path, 1 << 20, NULL);
+    if (text) {
+        struct comparison compare = {.folder = c->checkpoint.ckpt_dir};
+        struct config *earlier = config_parse(text, "used.yaml");
+        config_each(earlier, note_value, &compare);
+        config_each(c, compare_value, &compare);
+        for (int i = 0; i < compare.n; i++) memory_free(compare.values[i]);
+        memory_free(compare.values);
+        config_free(earlier);
+    }
+    memory_free(text);
+    memory_free(path);
+}
+
 int folder_has_finished(const struct config *c) {
     const char *folder = c->checkpoint.ckpt_dir;
     if (!file_make_folders(folder))
         die_user(EXIT_CONFIG, "checkpoint.ckpt_dir: cannot make the folder %s: %s", folder,
                  strerror(errno));
-    return finished_step(folder) >= c->num_train_steps;
+    if (finished_step(folder) < c->num_train_steps) return 0;
+    refuse_changes(c);
+    return 1;
 }
 
 void folder_begin(const struct config *c) {

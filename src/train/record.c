@@ -56,10 +56,13 @@ static double load_balance(const struct model *m) {
     return sum / m->s.L;
 }
 
-static double peak_memory(void) {
+/* Most memory that a rank had in use so far, bytes: the largest of the ranks', on rank 0. */
+static double peak_memory(const struct grid *g) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_maxrss * 1024;
+    double mine = (double)u.ru_maxrss * 1024, most = 0;
+    MPI_Reduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, g->world);
+    return most;
 }
 
 static void note_skipped(struct record *r, struct run *run, int64_t step,
@@ -100,7 +103,7 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
                                .tokens_per_s = s->tokens / step_s,
                                .tflops = flops / 1e12,
                                .mfu = flops / run->peak_flops,
-                               .memory_bytes = peak_memory(),
+                               .memory_bytes = peak_memory(&run->grid),
                                .useful_tokens = (int64_t)s->targets,
                                .padded_tokens =
                                    (int64_t)run->grid.n_ranks * c->grad_acc_steps * m->capacity -

@@ -9,36 +9,29 @@
 #include "train/folder.h"
 #include "train/run.h"
 #include <hdf5.h>
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #ifdef HAVE_CUDA
 #include "device.h"
 #endif
 
-/* GPUs of this host, by name; none without CUDA. */
+/* GPUs of this host that stay unused. */
 static void report_devices(void) {
 #ifdef HAVE_CUDA
     struct device_info d;
     for (int i = 0; i < device_count(); i++)
         if (device_describe(i, &d))
-            log_info("backend", "device %d: %s, compute capability %d.%d, %s", i, d.name,
-                     d.capability / 10, d.capability % 10,
-                     device_runs_code(i) ? "usable by this binary"
-                                         : "no code for it in this binary");
+            log_info("backend", "device %d: %s: not used, this version computes on the CPU", i, d.name);
 #endif
 }
 
-int run_dp_size(const struct config *c) {
-    int ranks, dp = (int)c->parallelism.dp_size;
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (log_rank() == 0) {
-        char *refusal = grid_refusal(ranks, &dp, (int)c->parallelism.ep_size);
-        if (refusal) die_user(EXIT_CONFIG, "%s", refusal);
-    }
-    user_agree();
-    MPI_Bcast(&dp, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    return dp;
+/* Did Slurm give this job GPUs? */
+static int gpus_allocated(void) {
+    const char *job = getenv("SLURM_JOB_GPUS"), *node = getenv("SLURM_GPUS_ON_NODE");
+    return (job && *job) || (node && strcmp(node, "0") != 0 && *node);
 }
 
 struct backend *run_backend(const struct config *c, const struct grid *g) {
@@ -46,6 +39,9 @@ struct backend *run_backend(const struct config *c, const struct grid *g) {
         if (c->backend == BACKEND_CUDA)
             die_user(EXIT_CONFIG,
                      "backend: cuda: this version computes on the CPU only; use backend=cpu");
+        if (c->backend == BACKEND_AUTO && gpus_allocated())
+            die_user(EXIT_CONFIG, "backend: auto: Slurm gave this job GPUs, which this version cannot "
+                                  "use; give them back, or set backend=cpu");
         report_devices();
     }
     user_agree();
@@ -68,6 +64,12 @@ static double measure_peak(struct backend *be) {
     }
     be->release(be, x);
     return best;
+}
+
+static double training_tokens(const struct run_data *d) {
+    double n = 0;
+    for (int i = 0; i < d->n_sources; i++) n += (double)stream_tokens(d->train[i]);
+    return n;
 }
 
 static double held_out_targets(const struct run_data *d) {
@@ -95,7 +97,7 @@ static void first_lines(const struct run *r) {
              text_count(buf[0], sizeof buf[0], shape_parameters(&r->model->s)),
              text_count(buf[1], sizeof buf[1], shape_active_parameters(&r->model->s)));
     log_info("data", "%s tokens in the training stream, %s targets held out",
-             text_count(buf[0], sizeof buf[0], (double)stream_tokens(r->data.train[0])),
+             text_count(buf[0], sizeof buf[0], training_tokens(&r->data)),
              text_count(buf[1], sizeof buf[1], held_out_targets(&r->data)));
     if (!isnan(r->data.markov.bits_per_base[r->data.markov.best]))
         log_info("data", "Markov chains on the held-out targets: best order %d, %.4f bits/base",
@@ -115,7 +117,9 @@ static void open_metrics(struct run *r) {
         .run_id = id,
         .n_layers = r->model->s.L,
         .n_experts = r->model->s.E,
-        .n_rows = (c->num_train_steps + c->logger.frequency - 1) / c->logger.frequency,
+        /* step 1, every so many, and the last */
+        .n_rows = c->num_train_steps / c->logger.frequency + (c->logger.frequency > 1) +
+                  (c->num_train_steps > 1 && c->num_train_steps % c->logger.frequency != 0),
         .n_validation_rows =
             c->validation.enabled ? c->num_train_steps / c->validation.eval_interval + 2 : 0};
     memcpy(run.markov_bits_per_base, r->data.markov.bits_per_base, sizeof run.markov_bits_per_base);
@@ -124,6 +128,18 @@ static void open_metrics(struct run *r) {
     memory_free(grid);
     memory_free(backend);
     memory_free(id);
+}
+
+/* MPI counts in int, so a rank's part of a tensor must fit one. The same on all ranks: rank 0 speaks. */
+static void check_sizes(const struct run *r) {
+    struct shape s = shape_of(r->config);
+    struct params *p = params_new(&s, &r->grid, r->config);
+    for (int i = 0; r->grid.rank == 0 && i < p->n; i++)
+        if (p->list[i].n > INT_MAX)
+            die_user(EXIT_CONFIG, "%s has %zu elements on a rank, more than %d: spread the experts over "
+                                  "more ranks (parallelism.ep_size)", p->list[i].name, p->list[i].n, INT_MAX);
+    user_agree();
+    params_free(p);
 }
 
 void run_open(struct run *r, struct config *c, int dp_size) {
@@ -139,6 +155,7 @@ void run_open(struct run *r, struct config *c, int dp_size) {
     if (r->grid.rank == 0) folder_begin(c);
     user_agree();
     c->parallelism.dp_size = dp_size; /* used.yaml keeps auto */
+    check_sizes(r);
     int capacity = loader_capacity(c);
     r->model = model_new(c, r->be, capacity, /*with_gradients=*/1);
     model_init(r->model, c->seed);

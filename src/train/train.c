@@ -60,7 +60,7 @@ static int train_loop(struct run *r, int64_t *last) {
         if (c->validation.enabled && is_due(step, c->validation.eval_interval, c))
             validate(r, step, record.tokens);
         if (step == c->num_train_steps && c->train.verdict) {
-            if (r->grid.rank == 0) report_end();
+            if (r->grid.rank == 0) report_end(c);
             return verdict_print(r, first_loss, sums.loss);
         }
     }
@@ -71,9 +71,9 @@ static int train_run(struct config *c, int dp_size) {
     struct run r;
     int64_t last = 0;
     run_open(&r, c, dp_size);
-    if (r.grid.rank == 0) report_legend(c);
+    if (r.grid.rank == 0) report_legend();
     int code = train_loop(&r, &last);
-    if (r.grid.rank == 0) report_end();
+    if (r.grid.rank == 0) report_end(c);
     if (code == EXIT_NONFINITE)
         log_info(
             "train",
