@@ -17,6 +17,8 @@ for word in "$@"; do
 done
 say "$mpiexec -n 2 build/regulon train ecoli_small $*"
 $mpiexec -n 2 build/regulon train ecoli_small "$@" || exit
+# a launcher that was killed can say 0 of a run that is not at its end
+grep -q '"code": 0' "$run/status.json" 2>/dev/null || stop "the run in $run did not finish"
 echo
 build/regulon info "$run/metrics.h5" | grep -E '^(steps|loss|validation|Markov) '
 say "the run's files are in $run/:"
