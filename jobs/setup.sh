@@ -103,7 +103,10 @@ END
     say "$2 -n 2 does not start 2 ranks; seen: $(echo "${got:-nothing}" | tr '\n' ' ')"
     return 1
 }
-find_mpi() { try_mpi "${CC:-mpicc}" "${MPIEXEC:-mpiexec}" || try_mpi mpicc.openmpi mpiexec.openmpi; }
+find_mpi() { # CC may name a compiler that knows no MPI
+    { [ -n "${CC:-}" ] && try_mpi "$CC" "${MPIEXEC:-mpiexec}"; } || try_mpi mpicc "${MPIEXEC:-mpiexec}" ||
+        try_mpi mpicc.openmpi mpiexec.openmpi
+}
 
 packages() { # KIND...
     if [ -e .git ] || [ ! -f configure ]; then set -- "$@" clone; fi
@@ -122,7 +125,7 @@ END
         # shellcheck disable=SC2046 # a list
         install_debian $(listed "$debian")
         [ -n "$mpi" ] || find_mpi || {
-            say "takes Open MPI, since this MPICH's mpiexec does not start MPICH programs (known of Ubuntu 24.04)"
+            say "takes Open MPI: no other MPI here starts 2 ranks (of Ubuntu 24.04's MPICH that is known)"
             install_debian libopenmpi-dev openmpi-bin libhdf5-dev
             find_mpi || stop "no MPI here starts 2 ranks; set CC and MPIEXEC to a compiler and a launcher that do"
         }

@@ -85,8 +85,8 @@ static const char *read_words(int argc, char **argv, int *json, char **words, in
     return model;
 }
 
-/* A run may be evaluated on another number of ranks: unless the command line says how, the experts are
- * spread over as many of them as divide both the ranks and the experts. */
+/* A run may be evaluated on another number of ranks: unless the command line says how, the experts
+ * are spread over as many of them as divide both the ranks and the experts. */
 static void choose_grid(struct config *c, char *const *words, int n) {
     int ranks, E = (int)c->model.num_local_experts, ep;
     for (int i = 0; i < n; i++)

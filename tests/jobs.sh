@@ -33,7 +33,7 @@ ln -s "$built" clone/build
 ln -s "$top/jobs" clone/jobs
 # shellcheck disable=SC2016 # for the script that is written
 script bin/srun 'echo "$@" >"$SRUN_WORDS"' 'while [ "$1" != regulon ]; do shift; done' "exec $MPIEXEC -n 2 \"\$@\""
-for job in train train-cpu; do
+for job in train-cpu; do
     rm -rf run
     mkdir run
     PATH=$folder/bin:$PATH SRUN_WORDS=$folder/words SLURM_SUBMIT_DIR=$folder/clone SLURM_CPUS_PER_TASK=3 \
@@ -58,7 +58,7 @@ script prefix/bin/regulon 'echo "$FROM_ENV: $*"'
 # shellcheck disable=SC2016 # for the script that is written
 script bin/srun 'while [ "$1" != regulon ]; do shift; done' 'exec "$@"'
 PATH=$folder/bin:$folder/prefix/bin:$PATH SLURM_SUBMIT_DIR=$folder \
-    bash prefix/share/regulon/jobs/train.sbatch "a deck" x=1 >out 2>&1
+    bash prefix/share/regulon/jobs/train-cpu.sbatch "a deck" x=1 >out 2>&1
 [ "$(cat out)" = 'seen: train a deck x=1' ]
 ok $? 'installed: env.sh beside the program is read'
 

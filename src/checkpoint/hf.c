@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
+#include "data/tokens.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static int split_layer(const char *name, const char **rest) {
 
 /* Calls visit for every piece of parameter t of this rank, with the per-expert names of older
  * transformers (`old`) or the fused ones. */
-static void each_piece(const struct model *m, const struct param *t, int old,
+static void each_piece(const struct param *t, int old,
                        void (*visit)(const struct param *t, const struct piece *p, void *context),
                        void *context) {
     struct piece p = {.n_dims = t->n_dims, .n = (int64_t)t->n};
@@ -60,7 +61,6 @@ static void each_piece(const struct model *m, const struct param *t, int old,
             p.at = (e * parts + part) * p.n;
             visit(t, &p, context);
         }
-    (void)m;
 }
 
 struct loading {
@@ -140,7 +140,7 @@ static void load(struct model *m, const char *folder) {
     float *all = memory_alloc_array(p->size, sizeof *all);
     for (int i = 0; i < p->n; i++) {
         struct loading load = {.f = f, .to = all + p->list[i].offset};
-        each_piece(m, &p->list[i], old, load_piece, &load);
+        each_piece(&p->list[i], old, load_piece, &load);
     }
     int64_t seen = 0;
     for (int i = 0; i < f->n; i++) seen += f->list[i].n;
@@ -167,14 +167,20 @@ void hf_load(struct model *m, const char *folder) {
 static char *config_json(const struct config *c, const struct shape *s) {
     json_t *root = json_pack(
         "{s:[s], s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:{s:f, "
-        "s:s}, s:f, s:b, s:i, s:i, s:i}",
+        "s:s}, s:f, s:b}",
         "architectures", "MixtralForCausalLM", "model_type", "mixtral", "hidden_act", "silu",
         "dtype", "float32", "vocab_size", s->V, "hidden_size", s->D, "intermediate_size", s->F,
         "num_hidden_layers", s->L, "num_attention_heads", s->H, "num_key_value_heads", s->G,
         "head_dim", s->K, "num_local_experts", s->E, "num_experts_per_tok", s->A, "rms_norm_eps",
         c->model.rms_norm_eps, "rope_theta", s->theta, "rope_parameters", "rope_theta", s->theta,
         "rope_type", "default", "router_aux_loss_coef", c->model.router_aux_loss_coef,
-        "tie_word_embeddings", s->tied, "eos_token_id", 0, "pad_token_id", 1, "bos_token_id", 2);
+        "tie_word_embeddings", s->tied);
+    if (c->dataset.alphabet !=
+        ALPHABET_BYTES) { /* of a tokeniser's tokens we do not know which they are */
+        json_object_set_new(root, "eos_token_id", json_integer(TOKEN_EOS));
+        json_object_set_new(root, "pad_token_id", json_integer(TOKEN_PAD));
+        json_object_set_new(root, "bos_token_id", json_integer(TOKEN_BOS));
+    }
     json_object_set_new(root, "sliding_window", s->window ? json_integer(s->window) : json_null());
     json_object_set_new(root, "initializer_range", json_real(c->model.initializer_range));
     json_object_set_new(root, "max_position_embeddings", json_integer(c->dataset.max_seq_length));
@@ -220,7 +226,7 @@ static struct plan plan_of(const struct model *m) {
         struct params *p = params_new(&m->s, &there, m->config);
         plan.rank = rank;
         for (int i = rank == 0 ? 0 : p->n_dense; i < p->n; i++)
-            each_piece(m, &p->list[i], /*old=*/1, plan_piece, &plan);
+            each_piece(&p->list[i], /*old=*/1, plan_piece, &plan);
         params_free(p);
     }
     return plan;

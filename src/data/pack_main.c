@@ -220,7 +220,8 @@ static int *share_files(const struct arguments *a, int n_ranks) {
     int *owner = memory_alloc_array((size_t)a->n, sizeof *owner);
     int64_t *load = memory_alloc_array((size_t)n_ranks, sizeof *load);
     int64_t *sizes = memory_alloc_array((size_t)a->n, sizeof *sizes);
-    for (int i = 0; i < a->n; i++) owner[i] = -1, sizes[i] = log_rank() == 0 ? file_size(a->files[i]) : 0;
+    for (int i = 0; i < a->n; i++)
+        owner[i] = -1, sizes[i] = log_rank() == 0 ? file_size(a->files[i]) : 0;
     for (int round = 0; log_rank() == 0 && round < a->n; round++) {
         int largest = -1, idle = 0;
         int64_t bytes = -1;

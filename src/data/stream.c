@@ -86,7 +86,8 @@ void stream_check(const struct corpus *corpus, const struct config *c) {
                       : c->dataset.lowercase_weight != 1        ? "lowercase_weight"
                                                                 : NULL;
     if (key)
-        die_user(EXIT_CONFIG, "dataset.%s: needs text, and %s holds ready tokens", key, corpus->path);
+        die_user(EXIT_CONFIG, "dataset.%s: needs text, and %s holds ready tokens", key,
+                 corpus->path);
 }
 
 static struct sequence sequence_of(const struct stream *s, const struct segment *g, int reverse) {

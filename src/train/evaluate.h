@@ -10,9 +10,9 @@ struct evaluation {
     double targets;
 };
 
-/* n_batches micro-batches (0: all), shared out evenly among the streams, each stream from its first on in
- * fixed order, micro-batch i of a stream on rank i mod ranks; each target counts once, with weight 1.
- * `b` is scratch of the model's capacity. Collective over world. */
+/* n_batches micro-batches (0: all), shared out evenly among the streams, each stream from its first
+ * on in fixed order, micro-batch i of a stream on rank i mod ranks; each target counts once, with
+ * weight 1. `b` is scratch of the model's capacity. Collective over world. */
 struct evaluation evaluate_streams(struct model *m, struct stream *const *streams, int n_streams,
                                    int64_t n_batches, struct batch *b);
 #endif

@@ -60,10 +60,11 @@ static void write_used(const struct config *c) {
 
 /* ---- is it the same run? ---- */
 
-/* Keys that a finished run may be asked for again with: where and how it runs, not what it computes. */
+/* Keys that a finished run may be asked for again with: where and how it runs, not what it
+ * computes. */
 static int may_change(const char *key) {
-    static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "parallelism.", "checkpoint.",
-                                            "logger.",         "train.",  "validation."};
+    static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "parallelism.",
+                                            "checkpoint.",     "logger.", "train.",  "validation."};
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
         if (strncmp(key, free_keys[i], strlen(free_keys[i])) == 0) return 1;
     return 0;
@@ -94,7 +95,8 @@ static void compare_value(const char *key, const char *value, void *context) {
 
 /* Refuses (78) keys that differ from those of the run that has finished in the folder. */
 static void refuse_changes(const struct config *c) {
-    char *path = file_join(c->checkpoint.ckpt_dir, "used.yaml"), *text = file_read(path, 1 << 20, NULL);
+    char *path = file_join(c->checkpoint.ckpt_dir, "used.yaml"),
+         *text = file_read(path, 1 << 20, NULL);
     if (text) {
         struct comparison compare = {.folder = c->checkpoint.ckpt_dir};
         struct config *earlier = config_parse(text, "used.yaml");

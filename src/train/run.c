@@ -24,8 +24,21 @@ static void report_devices(void) {
     struct device_info d;
     for (int i = 0; i < device_count(); i++)
         if (device_describe(i, &d))
-            log_info("backend", "device %d: %s: not used, this version computes on the CPU", i, d.name);
+            log_info("backend", "device %d: %s: not used, this version computes on the CPU", i,
+                     d.name);
 #endif
+}
+
+int run_dp_size(const struct config *c) {
+    int ranks, dp = (int)c->parallelism.dp_size;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (log_rank() == 0) {
+        char *refusal = grid_refusal(ranks, &dp, (int)c->parallelism.ep_size);
+        if (refusal) die_user(EXIT_CONFIG, "%s", refusal);
+    }
+    user_agree();
+    MPI_Bcast(&dp, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return dp;
 }
 
 /* Did Slurm give this job GPUs? */
@@ -40,8 +53,9 @@ struct backend *run_backend(const struct config *c, const struct grid *g) {
             die_user(EXIT_CONFIG,
                      "backend: cuda: this version computes on the CPU only; use backend=cpu");
         if (c->backend == BACKEND_AUTO && gpus_allocated())
-            die_user(EXIT_CONFIG, "backend: auto: Slurm gave this job GPUs, which this version cannot "
-                                  "use; give them back, or set backend=cpu");
+            die_user(EXIT_CONFIG,
+                     "backend: auto: Slurm gave this job GPUs, which this version cannot "
+                     "use; give them back, or set backend=cpu");
         report_devices();
     }
     user_agree();
@@ -130,14 +144,17 @@ static void open_metrics(struct run *r) {
     memory_free(id);
 }
 
-/* MPI counts in int, so a rank's part of a tensor must fit one. The same on all ranks: rank 0 speaks. */
+/* MPI counts in int, so a rank's part of a tensor must fit one. The same on all ranks: rank 0
+ * speaks. */
 static void check_sizes(const struct run *r) {
     struct shape s = shape_of(r->config);
     struct params *p = params_new(&s, &r->grid, r->config);
     for (int i = 0; r->grid.rank == 0 && i < p->n; i++)
         if (p->list[i].n > INT_MAX)
-            die_user(EXIT_CONFIG, "%s has %zu elements on a rank, more than %d: spread the experts over "
-                                  "more ranks (parallelism.ep_size)", p->list[i].name, p->list[i].n, INT_MAX);
+            die_user(EXIT_CONFIG,
+                     "%s has %zu elements on a rank, more than %d: spread the experts over "
+                     "more ranks (parallelism.ep_size)",
+                     p->list[i].name, p->list[i].n, INT_MAX);
     user_agree();
     params_free(p);
 }
