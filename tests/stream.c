@@ -344,6 +344,25 @@ static void test_labels(void) {
     hand_free(corpus);
 }
 
+/* Ready tokens of one byte are no letters: all but EOS are targets, 0 to 3 too, and no BOS is made
+ * up. */
+static void test_ready_bytes(void) {
+    static const char *const records[] = {"\1\2\3\1\2"};
+    static const int32_t tokens[] = {4, 1, 2, 3, 1, 2, 4}, labels[] = {-100, 1, 2, 3, 1, 2, -100};
+    struct corpus *corpus = hand_text(records, 1);
+    struct config c = hand_config(16, 2, 16);
+    int32_t is[16], label[16];
+    float weight[16];
+    corpus->ready = 1, corpus->eos = 4, corpus->alphabet = c.dataset.alphabet = ALPHABET_BYTES;
+    struct stream *s = stream_open(corpus, &c, STREAM_ALL);
+    int64_t n = stream_read(s, 0, 16, is, label, weight);
+    tap_ok(n == 7 && memcmp(is, tokens, sizeof tokens) == 0 &&
+               memcmp(label, labels, sizeof labels) == 0 && stream_targets(s) == 5,
+           "ready tokens of one byte: all but EOS are targets");
+    stream_close(s);
+    hand_free(corpus);
+}
+
 static void test_ordinary(void) {
     static const char *const text[] = {"", "NNNNNNNNNN", ""};
     struct config c = hand_config(6, 2, 32);
@@ -404,7 +423,8 @@ static void test_names(void) {
 static int refused(const struct config *c, int token_bytes) {
     pid_t child = fork();
     if (child == 0) {
-        struct corpus corpus = {.path = (char[]){"x.h5"}, .token_bytes = token_bytes};
+        struct corpus corpus = {
+            .path = (char[]){"x.h5"}, .token_bytes = token_bytes, .ready = token_bytes > 1};
         if (freopen("/dev/null", "w", stderr) == NULL) _exit(1);
         stream_check(&corpus, c);
         _exit(0);
@@ -452,6 +472,7 @@ int main(int argc, char **argv) {
     test_coverage();
     test_blocks();
     test_labels();
+    test_ready_bytes();
     test_ordinary();
     test_batch();
     test_names();
