@@ -1,12 +1,10 @@
 #include "config.h"
 #include "data/records.h"
-#include "base/die.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Buffers: one that stays in the second-level cache from parser to write, and the first when
  * nothing is written. */
@@ -25,6 +23,7 @@ void records_free(struct records *r) {
     memory_free(r->tokens);
     memory_free(r->length);
     memory_free(r->names);
+    memory_free(r->error);
     memory_free(r);
 }
 
@@ -58,10 +57,8 @@ static uint32_t largest(const struct records *r) {
 }
 
 void records_write(struct records *r, const void *data, size_t bytes) {
-    if (file_write_all(r->fd, data, bytes)) return;
-    int reason = errno;
-    unlink(r->path);
-    die_io("cannot write %s: %s", r->path, strerror(reason));
+    if (r->error || file_write_all(r->fd, data, bytes)) return;
+    r->error = memory_format("cannot write %s: %s", r->path, strerror(errno));
 }
 
 void records_flush(struct records *r) {

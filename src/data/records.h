@@ -24,7 +24,8 @@ enum { RECORD_NAME_BYTES = 255 };
 struct records {
     int token_bytes;  /* 1, 2 or 4 */
     int fd;           /* >= 0: tokens are written there as they come; -1: they stay in `tokens` */
-    const char *path; /* of fd, borrowed: a temporary file, removed where it cannot be written */
+    const char *path; /* of fd, borrowed */
+    char *error;      /* why it could not be written, NULL: it could */
     unsigned char *tokens;
     size_t used, room;  /* bytes of `tokens` */
     int64_t n_tokens;   /* all that came, written ones too */
@@ -51,6 +52,7 @@ void records_end(struct records *r, const void *name, size_t n);
  * the end. */
 void records_flush(struct records *r);
 
-/* Writes to the file behind the tokens. die_io if the system cannot, the file removed. */
+/* Writes to the file behind the tokens; the first failure stays in r->error, nothing is written
+ * after it. */
 void records_write(struct records *r, const void *data, size_t bytes);
 #endif

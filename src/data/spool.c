@@ -59,7 +59,9 @@ char *spool_make(const char *path, const char *spool, const struct pack_options 
         records_flush(out);
         write_table(r, out);
     }
-    if (close(fd) != 0) die_io("cannot write %s: %s", spool, strerror(errno));
+    if (close(fd) != 0 && !out->error)
+        out->error = memory_format("cannot write %s: %s", spool, strerror(errno));
+    if (!error && out->error) error = memory_string(out->error), *code = EXIT_IO;
     records_free(out);
     reader_close(r);
     return error;

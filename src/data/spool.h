@@ -24,8 +24,8 @@ struct spool {
 };
 
 /* What source files are, as pack options say. NULL if all went well, else what is wrong with the
- * file, for the caller to free, and *code. In both cases `spool` is there; die_io if it cannot be
- * written. */
+ * file, for the caller to free, and *code. In both cases `spool` is there, except that
+ * die_io ends the program when it cannot be created. */
 struct pack_options;
 char *spool_make(const char *path, const char *spool, const struct pack_options *options,
                  int *code);
