@@ -1,9 +1,9 @@
 #include "config.h"
-#include "checkpoint/hf.h"
 #include "base/die.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/memory.h"
+#include "checkpoint/hf.h"
+#include "checkpoint/hf_pieces.h"
 #include "checkpoint/safetensors.h"
 #include "data/tokens.h"
 #include <dirent.h>
@@ -14,155 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Where one stretch of a parameter of ours lies among the tensors of a folder: `n` elements from
- * element `first` of the whole tensor named `name` are elements from `at` of our local part. */
-struct piece {
-    char name[120];
-    int n_dims;
-    int64_t dims[3]; /* of the tensor in the folder */
-    int64_t first, at, n;
-};
-
-/* Layer number of "model.layers.L.rest", and rest; -1 for other names. */
-static int split_layer(const char *name, const char **rest) {
-    int layer = -1, used = 0;
-    if (sscanf(name, "model.layers.%d.%n", &layer, &used) < 1 || used == 0) return -1;
-    *rest = name + used;
-    return layer;
-}
-
-/* Calls visit for every piece of parameter t of this rank, with the per-expert names of older
- * transformers (`old`) or the fused ones. */
-static void each_piece(const struct param *t, int old,
-                       void (*visit)(const struct param *t, const struct piece *p, void *context),
-                       void *context) {
-    struct piece p = {.n_dims = t->n_dims, .n = (int64_t)t->n};
-    memcpy(p.dims, t->dims, sizeof p.dims);
-    snprintf(p.name, sizeof p.name, "%s", t->name);
-    const char *rest = "";
-    int layer = split_layer(t->name, &rest);
-    if (layer >= 0 && old && strcmp(rest, "mlp.gate.weight") == 0)
-        snprintf(p.name, sizeof p.name, "model.layers.%d.block_sparse_moe.gate.weight", layer);
-    if (t->kind == PARAM_DENSE || !old) {
-        p.first = t->first_row * t->cols;
-        visit(t, &p, context);
-        return;
-    }
-    int up = strcmp(rest, "mlp.experts.gate_up_proj") == 0, parts = up ? 2 : 1;
-    int64_t rows = t->dims[1] / parts, first_expert = t->first_row / t->dims[1],
-            n_experts = t->rows / t->dims[1];
-    p.n_dims = 2, p.dims[0] = rows, p.dims[1] = t->cols, p.n = rows * t->cols;
-    for (int64_t e = 0; e < n_experts; e++)
-        for (int part = 0; part < parts; part++) {
-            snprintf(p.name, sizeof p.name,
-                     "model.layers.%d.block_sparse_moe.experts.%lld.w%d.weight", layer,
-                     (long long)(first_expert + e), up ? (part == 0 ? 1 : 3) : 2);
-            p.at = (e * parts + part) * p.n;
-            visit(t, &p, context);
-        }
-}
-
-struct loading {
-    struct safetensors *f;
-    float *to; /* the parameter's local part */
-};
-
-static void load_piece(const struct param *t, const struct piece *p, void *context) {
-    struct loading *load = context;
-    (void)t;
-    const struct safetensor *s = safetensors_find(load->f, p->name);
-    if (!s) die_user(EXIT_DATA, "%s: tensor '%s' is missing", load->f->path, p->name);
-    int same = s->n_dims == p->n_dims;
-    for (int d = 0; same && d < p->n_dims; d++) same = s->dims[d] == p->dims[d];
-    if (!same)
-        die_user(
-            EXIT_DATA,
-            "%s: tensor '%s' has %lld elements in %d dimensions, the model's has another shape",
-            load->f->path, p->name, (long long)s->n, s->n_dims);
-    safetensors_read(load->f, s, p->first, p->n, load->to + p->at);
-}
-
-/* What the whole model has in this folder's naming: elements of all tensors, to find left-over
- * ones. */
-static int64_t elements_of(const struct params *p) {
-    int64_t n = 0;
-    for (int i = 0; i < p->n; i++) {
-        int64_t one = 1;
-        for (int d = 0; d < p->list[i].n_dims; d++) one *= p->list[i].dims[d];
-        n += one;
-    }
-    return n;
-}
-
-/* ---- the selection bias, [L, E], in a file of its own: Mixtral's has no place for it ---- */
-
-static const char bias_file[] = "router_bias.safetensors", bias_name[] = "router_bias";
-
-static void load_bias(struct model *m, const char *folder) {
-    size_t n = (size_t)m->s.L * (size_t)m->s.E, bytes = n * sizeof *m->bias;
-    char *path = file_join(folder, bias_file);
-    m->be->zero(m->be, m->bias, bytes);
-    if (file_exists(path)) {
-        struct safetensors *f = safetensors_open(path);
-        const struct safetensor *t = safetensors_find(f, bias_name);
-        if (!t || t->n_dims != 2 || t->dims[0] != m->s.L || t->dims[1] != m->s.E)
-            die_user(EXIT_DATA, "%s: no tensor '%s' of %d x %d", path, bias_name, m->s.L, m->s.E);
-        float *bias = memory_alloc_array(n, sizeof *bias);
-        safetensors_read(f, t, 0, t->n, bias);
-        m->be->upload(m->be, m->bias, bias, bytes);
-        memory_free(bias);
-        safetensors_close(f);
-    }
-    memory_free(path);
-}
-
-/* Rank 0: every rank has the same. */
-static void save_bias(const struct model *m, const char *folder) {
-    size_t n = (size_t)m->s.L * (size_t)m->s.E, bytes = n * sizeof *m->bias;
-    struct safetensor t = {.name = memory_string(bias_name), .n_dims = 2, .dims = {m->s.L, m->s.E}};
-    char *path = file_join(folder, bias_file);
-    float *bias = memory_alloc_array(n, sizeof *bias);
-    m->be->download(m->be, bias, m->bias, bytes);
-    int fd = safetensors_create(path, &t, 1);
-    if (fd < 0 || !file_write_all(fd, bias, bytes) || fsync(fd) != 0 || close(fd) != 0)
-        die_io("%s: %s", path, strerror(errno));
-    memory_free(bias);
-    memory_free(path);
-    memory_free(t.name);
-}
-
-static void load(struct model *m, const char *folder) {
-    const struct params *p = m->params;
-    char *path = file_join(folder, "model.safetensors");
-    struct safetensors *f = safetensors_open(path);
-    int old = safetensors_find(f, "model.layers.0.block_sparse_moe.gate.weight") != NULL;
-    float *all = memory_alloc_array(p->size, sizeof *all);
-    for (int i = 0; i < p->n; i++) {
-        struct loading load = {.f = f, .to = all + p->list[i].offset};
-        each_piece(&p->list[i], old, load_piece, &load);
-    }
-    int64_t seen = 0;
-    for (int i = 0; i < f->n; i++) seen += f->list[i].n;
-    if (seen != elements_of(p))
-        die_user(EXIT_DATA,
-                 "%s: holds %lld values, the model %lld: there are tensors the model does not have",
-                 path, (long long)seen, (long long)elements_of(p));
-    m->be->to_real(m->be, m->weights, all, p->size);
-    if (m->config->router.bias_rate > 0) load_bias(m, folder);
-    memory_free(all);
-    safetensors_close(f);
-    memory_free(path);
-}
-
-/* Rank 0 first: it finds the user's mistakes for all. */
-void hf_load(struct model *m, const char *folder) {
-    if (log_rank() == 0) load(m, folder);
-    user_agree();
-    if (log_rank() != 0) load(m, folder);
-}
-
-/* ---- saving ---- */
 
 static char *config_json(const struct config *c, const struct shape *s) {
     json_t *root = json_pack(
@@ -226,7 +77,7 @@ static struct plan plan_of(const struct model *m) {
         struct params *p = params_new(&m->s, &there, m->config);
         plan.rank = rank;
         for (int i = rank == 0 ? 0 : p->n_dense; i < p->n; i++)
-            each_piece(&p->list[i], /*old=*/1, plan_piece, &plan);
+            hf_each_piece(&p->list[i], /*old=*/1, plan_piece, &plan);
         params_free(p);
     }
     return plan;
@@ -287,6 +138,22 @@ static void replace_folder(const char *temporary, const char *folder) {
     remove_folder(older);
     memory_free(older);
     memory_free(parent);
+}
+
+/* Rank 0: every rank has the same. */
+static void save_bias(const struct model *m, const char *folder) {
+    size_t n = (size_t)m->s.L * (size_t)m->s.E, bytes = n * sizeof *m->bias;
+    struct safetensor t = {
+        .name = memory_string(HF_BIAS_NAME), .n_dims = 2, .dims = {m->s.L, m->s.E}};
+    char *path = file_join(folder, HF_BIAS_FILE);
+    float *bias = memory_alloc_array(n, sizeof *bias);
+    m->be->download(m->be, bias, m->bias, bytes);
+    int fd = safetensors_create(path, &t, 1);
+    if (fd < 0 || !file_write_all(fd, bias, bytes) || fsync(fd) != 0 || close(fd) != 0)
+        die_io("%s: %s", path, strerror(errno));
+    memory_free(bias);
+    memory_free(path);
+    memory_free(t.name);
 }
 
 void hf_save(const struct model *m, const char *folder) {

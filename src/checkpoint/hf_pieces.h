@@ -1,0 +1,25 @@
+/* How our parameters lie among the tensors of a Hugging Face folder; used by hf_load.c and
+ * hf_save.c. */
+#ifndef REGULON_CHECKPOINT_HF_PIECES_H
+#define REGULON_CHECKPOINT_HF_PIECES_H
+#include "model/params.h"
+
+/* The selection bias, [L, E], in a file of its own: Mixtral's has no place for it. */
+#define HF_BIAS_FILE "router_bias.safetensors"
+#define HF_BIAS_NAME "router_bias"
+
+/* Where one stretch of a parameter of ours lies among the tensors of a folder: `n` elements from
+ * element `first` of the whole tensor named `name` are elements from `at` of our local part. */
+struct piece {
+    char name[120];
+    int n_dims;
+    int64_t dims[3]; /* of the tensor in the folder */
+    int64_t first, at, n;
+};
+
+/* Calls visit for every piece of parameter t of this rank, with the per-expert names of older
+ * transformers (`old`) or the fused ones. */
+void hf_each_piece(const struct param *t, int old,
+                   void (*visit)(const struct param *t, const struct piece *p, void *context),
+                   void *context);
+#endif
