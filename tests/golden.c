@@ -226,13 +226,15 @@ int main(int argc, char **argv) {
         return tap_close();
     }
     const char *srcdir = getenv("srcdir");
-    char *folders[3];
-    static const char *const names[] = {"tiny", "finegrained_tied", "packed"};
-    for (int i = 0; i < 3; i++)
+    static const char *const names[] = {"tiny", "finegrained_tied", "packed", "windowed_top1",
+                                        "all_experts_tied"};
+    enum { N = sizeof names / sizeof *names };
+    char *folders[N];
+    for (int i = 0; i < N; i++)
         folders[i] = memory_format("%s/tests/golden/%s", srcdir ? srcdir : ".", names[i]);
     /* four ranks on two cores are slow: of their grids only 2 x 2, which has both dimensions */
     for (ep = n_ranks == 4 ? 2 : 1; ep <= n_ranks && ep < 4; ep *= 2)
-        check_grid(n_ranks / (int)ep, (int)ep, folders, 3);
-    for (int i = 0; i < 3; i++) memory_free(folders[i]);
+        check_grid(n_ranks / (int)ep, (int)ep, folders, N);
+    for (int i = 0; i < N; i++) memory_free(folders[i]);
     return tap_close();
 }
