@@ -177,6 +177,47 @@ static void check_trajectory(struct model *m, struct optimizer *o, const struct 
     memory_free(norm);
 }
 
+/* Tensors of the folder that another, written by us from the loaded model, does not have to the
+ * bit. */
+static int count_changed(const char *folder, const char *saved) {
+    char *paths[] = {file_join(folder, "model.safetensors"), file_join(saved, "model.safetensors")};
+    struct safetensors *a = safetensors_open(paths[0]), *b = safetensors_open(paths[1]);
+    int changed = a->n != b->n;
+    for (int i = 0; i < a->n; i++) {
+        const struct safetensor *t = &a->list[i], *u = safetensors_find(b, t->name);
+        float *x = memory_alloc_array((size_t)t->n, sizeof *x),
+              *y = memory_alloc_array((size_t)t->n, sizeof *y);
+        safetensors_read(a, t, 0, t->n, x);
+        if (u && u->n == t->n) safetensors_read(b, u, 0, u->n, y);
+        changed += !u || u->n_dims != t->n_dims || memcmp(u->dims, t->dims, sizeof t->dims) != 0 ||
+                   memcmp(x, y, (size_t)t->n * sizeof *x) != 0;
+        memory_free(x);
+        memory_free(y);
+    }
+    safetensors_close(a);
+    safetensors_close(b);
+    memory_free(paths[0]);
+    memory_free(paths[1]);
+    return changed;
+}
+
+/* A model that was loaded is saved as it was. */
+static void check_round_trip(struct model *m, const char *folder) {
+    char *saved = memory_format("golden.np%d.tmp", m->be->grid->n_ranks);
+    hf_save(m, saved);
+    int changed = m->be->grid->rank == 0 ? count_changed(folder, saved) : 0;
+    tap_ok(changed == 0, "loaded and saved, the folder is the same: %d tensors changed", changed);
+    MPI_Barrier(m->be->grid->world);
+    static const char *const files[] = {"model.safetensors", "config.json"};
+    for (int i = 0; i < 2 && m->be->grid->rank == 0; i++) {
+        char *path = file_join(saved, files[i]);
+        unlink(path);
+        memory_free(path);
+    }
+    if (m->be->grid->rank == 0) rmdir(saved);
+    memory_free(saved);
+}
+
 static void check_case(const char *folder, const struct grid *g) {
     struct reference r = reference_open(folder);
     struct config *c = config_of(folder, g);
@@ -187,6 +228,7 @@ static void check_case(const char *folder, const struct grid *g) {
     const struct batch *only = b;
     tap_note("%s on %d x %d", file_basename(folder), g->dp_size, g->ep_size);
     hf_load(m, folder);
+    check_round_trip(m, folder);
     model_forward(m, b);
     double e = logits_error(m, &r, g);
     MPI_Allreduce(MPI_IN_PLACE, &e, 1, MPI_DOUBLE, MPI_MAX, g->world);
