@@ -108,8 +108,16 @@ ok $? 'a run on one rank with twice the micro-batches prints the same losses and
 regulon 2 train ./deck.yaml seed=5 >again
 [ $? = 78 ] && grep -q '^regulon: seed: 5, but [0-9]* in the finished run in .*/run; --fresh runs it anew' err
 ok $? 'a finished run is not taken for one with another seed'
-regulon 2 eval run validation.data_path=genome.fa >other && [ -n "$(held_out other)" ]
+regulon 2 eval run validation.data_path=a.fa >other && [ -n "$(held_out other)" ]
 ok $? 'other data take the place of the held-out share'
+
+# the verdict on a machine
+regulon 2 train L0_sanity checkpoint.ckpt_dir=sanity >sanity.out && [ "$(grep -c '^#   ok: ' sanity.out)" = 3 ] &&
+    tail -n 1 sanity.out | grep -q '^# verdict: this machine trains as it should$'
+ok $? 'L0_sanity ends with a verdict'
+regulon 2 train L0_sanity num_train_steps=1 checkpoint.ckpt_dir=wrong >wrong.out
+[ $? = 70 ] && grep -q '^#   WRONG: loss fell from' wrong.out && grep -q '"code": 70' wrong/status.json
+ok $? 'a loss that does not fall: exit 70'
 
 # info
 regulon 1 info ./deck.yaml >said && grep -q '4 experts' said
