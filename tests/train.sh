@@ -108,6 +108,8 @@ ok $? 'a run on one rank with twice the micro-batches prints the same losses and
 regulon 2 train ./deck.yaml seed=5 >again
 [ $? = 78 ] && grep -q '^regulon: seed: 5, but [0-9]* in the finished run in .*/run; --fresh runs it anew' err
 ok $? 'a finished run is not taken for one with another seed'
+regulon 2 train ./deck.yaml seed=5 num_train_steps=1 --fresh >again
+ok $? 'which --fresh makes of it'
 regulon 2 eval run validation.data_path=a.fa >other && [ -n "$(held_out other)" ]
 ok $? 'other data take the place of the held-out share'
 

@@ -110,12 +110,12 @@ static void refuse_changes(const struct config *c) {
     memory_free(path);
 }
 
-int folder_has_finished(const struct config *c) {
+int folder_has_finished(const struct config *c, int fresh) {
     const char *folder = c->checkpoint.ckpt_dir;
     if (!file_make_folders(folder))
         die_user(EXIT_CONFIG, "checkpoint.ckpt_dir: cannot make the folder %s: %s", folder,
                  strerror(errno));
-    if (finished_step(folder) < c->num_train_steps) return 0;
+    if (fresh || finished_step(folder) < c->num_train_steps) return 0;
     refuse_changes(c);
     return 1;
 }

@@ -130,7 +130,7 @@ int train_main(int argc, char **argv) {
     memory_free(words);
     int dp = run_dp_size(c);
     if (log_rank() == 0) {
-        finished = folder_has_finished(c) && !fresh;
+        finished = folder_has_finished(c, fresh);
         if (finished)
             log_info("train", "the run in %s has finished; --fresh starts it anew",
                      c->checkpoint.ckpt_dir);
