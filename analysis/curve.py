@@ -43,16 +43,19 @@ def main():
     plt.rcParams.update({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "regulon"})
     figure, axes = plt.subplots(figsize=(6.4, 3.4), constrained_layout=True)
     markov, lowest = None, 2
-    for colour, run in zip(itertools.cycle(COLOURS), words.runs):
-        name, train, held_out, markov_here = read(run)
+    runs = [read(run) for run in words.runs]
+    longest = max(train[0][-1] for _, train, _, _ in runs if len(train[0])) / 1e6
+    for colour, (name, train, held_out, markov_here) in zip(itertools.cycle(COLOURS), runs):
         if markov is None and markov_here[0] is not None:
             markov = markov_here
         lowest = min(lowest, np.min(held_out[1], initial=2), np.nanmin(train[1], initial=2))
         axes.plot(train[0] / 1e6, train[1], color=colour, lw=0.7, alpha=0.35)
         axes.plot(held_out[0] / 1e6, held_out[1], "o-", color=colour, ms=3.5, lw=1.5)
         if len(held_out[0]):
-            axes.annotate(f"{name}: {held_out[1][-1]:.4f}", (held_out[0][-1] / 1e6, held_out[1][-1]), color=colour,
-                          xytext=(-4, -12), textcoords="offset points", ha="right")
+            end = held_out[0][-1] / 1e6, held_out[1][-1]
+            side = (6, "left") if end[0] < 0.4 * longest else (-4, "right")
+            axes.annotate(f"{name}: {end[1]:.4f}", end, color=colour, xytext=(side[0], -12),
+                          textcoords="offset points", ha=side[1])
     if markov:
         axes.axhline(markov[1], color="0.3", lw=1, ls="--")
         axes.annotate(f"best Markov chain (order {markov[0]}): {markov[1]:.4f}", (1, markov[1]),

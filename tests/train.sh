@@ -105,7 +105,7 @@ numbers one.out >a && numbers first >b && paste -d ' ' a b | awk '
     { bad += $1 != $7 || $2 != $8 || !near($3, $9) || !near($4, $10) } END { exit NR != 30 || bad }'
 ok $? 'a run on one rank with twice the micro-batches prints the same losses and norms'
 
-regulon 2 train ./deck.yaml seed=5 >again
+regulon 2 train ./deck.yaml seed=5 num_train_steps=2 >again
 [ $? = 78 ] && grep -q '^regulon: seed: 5, but [0-9]* in the finished run in .*/run; --fresh runs it anew' err
 ok $? 'a finished run is not taken for one with another seed'
 regulon 2 train ./deck.yaml seed=5 num_train_steps=1 --fresh >again

@@ -10,7 +10,7 @@ enum random_stream {
     RANDOM_ORDER = 1,
     RANDOM_STRAND,
     RANDOM_SHUFFLE,
-    RANDOM_TEST,
+    RANDOM_TEST = 5,
     RANDOM_INIT = 1024
 };
 
