@@ -124,7 +124,7 @@ refused 1 78 'parallelism.ep_size: 2 does not divide the 1 ranks of this job' ev
 runs 1 'evaluation on fewer ranks than it was trained on' eval two validation.data_path=a.fa
 both 78 'validation.enabled: nothing is held out; set dataset.holdout_share or validation.data_path' eval two parallelism.ep_size=1
 runs 1 'evaluation on another grid' eval two parallelism.ep_size=1 validation.data_path=a.fa
-head -c 10000 two/final_model/model.safetensors >cut && mv cut two/final_model/model.safetensors
+head -c 10000 two/final_model/model.safetensors >short.tmp && mv short.tmp two/final_model/model.safetensors
 both 65 "two/final_model/model.safetensors: tensor 'model.embed_tokens.weight' lies beyond the end of the file" eval two parallelism.ep_size=1 validation.data_path=a.fa
 rm -r two/final_model
 both 65 'two: a run folder without final_model/model.safetensors: did the run finish, with checkpoint.save_final_model?' eval two

@@ -33,23 +33,22 @@ ln -s "$built" clone/build
 ln -s "$top/jobs" clone/jobs
 # shellcheck disable=SC2016 # for the script that is written
 script bin/srun 'echo "$@" >"$SRUN_WORDS"' 'while [ "$1" != regulon ]; do shift; done' "exec $MPIEXEC -n 2 \"\$@\""
-for job in train-cpu; do
-    rm -rf run
-    mkdir run
-    PATH=$folder/bin:$PATH SRUN_WORDS=$folder/words SLURM_SUBMIT_DIR=$folder/clone SLURM_CPUS_PER_TASK=3 \
-        bash "$top/jobs/$job.sbatch" L0_sanity num_train_steps=2 train.verdict=false "checkpoint.ckpt_dir=$folder/run" >out 2>&1
-    ok $? "$job.sbatch trains from a clone"
-    [ -f run/metrics.h5 ] && grep -q '^ *2 ' out
-    status=$?
-    ok $status "$job.sbatch hands the deck and the keys on"
-    [ $status -eq 0 ] || sed 's/^/# /' out
-    grep -q -- '--mpi=pmi2 --kill-on-bad-exit=0 --cpus-per-task=3 regulon train L0_sanity' words
-    ok $? "$job.sbatch: srun's options"
-    PATH=$folder/bin:$PATH SRUN_WORDS=$folder/words SLURM_SUBMIT_DIR=$folder/clone \
-        bash "$top/jobs/$job.sbatch" L0_sanity sed=1 >out 2>&1
-    [ $? -eq 78 ] && grep -q 'sed: unknown key' out
-    ok $? "$job.sbatch ends with the program's exit code"
-done
+job=train-cpu
+rm -rf run
+mkdir run
+PATH=$folder/bin:$PATH SRUN_WORDS=$folder/words SLURM_SUBMIT_DIR=$folder/clone SLURM_CPUS_PER_TASK=3 \
+    bash "$top/jobs/$job.sbatch" L0_sanity num_train_steps=2 train.verdict=false "checkpoint.ckpt_dir=$folder/run" >out 2>&1
+ok $? "$job.sbatch trains from a clone"
+[ -f run/metrics.h5 ] && grep -q '^ *2 ' out
+status=$?
+ok $status "$job.sbatch hands the deck and the keys on"
+[ $status -eq 0 ] || sed 's/^/# /' out
+grep -q -- '--mpi=pmi2 --kill-on-bad-exit=0 --cpus-per-task=3 regulon train L0_sanity' words
+ok $? "$job.sbatch: srun's options"
+PATH=$folder/bin:$PATH SRUN_WORDS=$folder/words SLURM_SUBMIT_DIR=$folder/clone \
+    bash "$top/jobs/$job.sbatch" L0_sanity sed=1 >out 2>&1
+[ $? -eq 78 ] && grep -q 'sed: unknown key' out
+ok $? "$job.sbatch ends with the program's exit code"
 mkdir -p prefix/bin prefix/share/regulon/jobs
 cp "$top"/jobs/*.sbatch prefix/share/regulon/jobs
 echo 'FROM_ENV=seen; export FROM_ENV' >prefix/share/regulon/jobs/env.sh
