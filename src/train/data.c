@@ -73,7 +73,6 @@ static const char *source_path(const struct config *c, int i) {
 
 /* The user's mistakes that only the data show. On rank 0. */
 static void check(const struct run_data *d, const struct config *c) {
-    int64_t held_out = 0;
     for (int i = 0; i < d->n_sources; i++) {
         check_corpus(d->corpora[i], source_path(c, i), c);
         if (stream_tokens(d->train[i]) == 0)
@@ -85,8 +84,7 @@ static void check(const struct run_data *d, const struct config *c) {
     if (d->n_held_out == 0)
         die_user(EXIT_CONFIG, "validation.enabled: nothing is held out; set dataset.holdout_share "
                               "or validation.data_path");
-    for (int i = 0; i < d->n_held_out; i++) held_out += stream_targets(d->held_out[i]);
-    if (held_out == 0)
+    if (d->held_out_targets == 0)
         die_user(EXIT_CONFIG, "validation.enabled: the held-out part has no targets; try "
                               "dataset.holdout_by block or a larger dataset.holdout_share");
 }
@@ -109,7 +107,11 @@ void run_data_open(struct run_data *d, const struct config *c, const char *cache
         d->held_out_corpus = open_packed(c->validation.data_path, c, cache);
         d->held_out[d->n_held_out++] = stream_open(d->held_out_corpus, c, STREAM_ALL);
     }
-    if (log_rank() == 0) check(d, c);
+    if (log_rank() == 0) {
+        for (int i = 0; i < d->n_held_out; i++)
+            d->held_out_targets += stream_targets(d->held_out[i]);
+        check(d, c);
+    }
     user_agree();
     for (int k = 0; k < MARKOV_ORDERS; k++) d->markov.bits_per_base[k] = NAN;
     if (log_rank() == 0 && c->validation.enabled && d->n_sources == 1)

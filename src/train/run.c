@@ -86,12 +86,6 @@ static double training_tokens(const struct run_data *d) {
     return n;
 }
 
-static double held_out_targets(const struct run_data *d) {
-    double n = 0;
-    for (int i = 0; i < d->n_held_out; i++) n += (double)stream_targets(d->held_out[i]);
-    return n;
-}
-
 static void first_lines(const struct run *r) {
     char buf[2][32], library[MPI_MAX_LIBRARY_VERSION_STRING];
     int n;
@@ -112,7 +106,7 @@ static void first_lines(const struct run *r) {
              text_count(buf[1], sizeof buf[1], shape_active_parameters(&r->model->s)));
     log_info("data", "%s tokens in the training stream, %s targets held out",
              text_count(buf[0], sizeof buf[0], training_tokens(&r->data)),
-             text_count(buf[1], sizeof buf[1], held_out_targets(&r->data)));
+             text_count(buf[1], sizeof buf[1], (double)r->data.held_out_targets));
     if (!isnan(r->data.markov.bits_per_base[r->data.markov.best]))
         log_info("data", "Markov chains on the held-out targets: best order %d, %.4f bits/base",
                  r->data.markov.best, r->data.markov.bits_per_base[r->data.markov.best]);

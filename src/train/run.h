@@ -20,6 +20,7 @@ struct run_data {
     struct corpus *held_out_corpus; /* of validation.data_path, else NULL */
     struct stream **held_out;       /* [n_held_out] one of data_path, or one a source */
     int n_held_out;                 /* 0: nothing is held out */
+    int64_t held_out_targets;       /* in one pass over them; counted on rank 0 only */
     struct markov_result markov;    /* of a run with one source; NaN for a mixture */
 };
 
