@@ -268,9 +268,6 @@ static void test_recipe(void) {
             "lr_scheduler_kwargs.num_warmup_steps: this is scheduler.warmup_steps here (t.yaml:2)");
     refuses("use_sequence_packing: true\n", "use_sequence_packing: regulon has no such key because "
                                             "documents are always packed (t.yaml:1)");
-    refuses("checkpoint: {save_every_n_steps: 50}\n",
-            "checkpoint.save_every_n_steps: regulon has no such key because this version saves no "
-            "checkpoints during a run (t.yaml:1)");
     refuses("dataset: {load_dataset_kwargs: {path: x}}\n",
             "dataset.load_dataset_kwargs.path: this is dataset.path here (t.yaml:1)");
     refuses("config_kwargs: {}\n",

@@ -16,6 +16,10 @@ enum exit_code {
     EXIT_CONFIG = EX_CONFIG,     /* 78 configuration or launch */
 };
 
+/* Calls `tell` before this rank ends, in leave (dies: 0) or in die (1); NULL: nobody is told. For
+ * the watchdog, which lies above this layer. */
+void die_tell(void (*tell)(int code, int dies));
+
 /* The system failed: prints "[rank][seconds] file:line: text" and ends all ranks through MPI_Abort.
  * Any rank, at any time. die: exit 70; die_io: exit 74. errno's text is for the caller to add. */
 noreturn void die_at(const char *file, int line, int code, const char *format, ...)
@@ -31,6 +35,10 @@ noreturn void die_user(int code, const char *format, ...) __attribute__((format(
 /* The end of a stretch in which rank 0 looks for the user's mistakes. Collective over all ranks.
  * Returns on every rank, or, when rank 0 called die_user, on none. */
 void user_agree(void);
+
+/* What leave does first on this rank, and so die_user too, but die does not: one job, the last that
+ * was given; NULL: nothing. */
+void before_leave(void (*job)(void *context), void *context);
 
 /* Ends this rank with `code`: output flushed, MPI finalized, then _exit. Collective: every rank
  * calls it with the same code. Files must be closed by then. */

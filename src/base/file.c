@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +66,7 @@ int file_write_all_at(int fd, const void *data, size_t bytes, int64_t offset) {
 int file_write_atomic(const char *path, const void *data, size_t bytes) {
     char *temporary = memory_format("%s.%ld.tmp", path, (long)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int ok = fd >= 0 && file_write_all(fd, data, bytes) && fsync(fd) == 0;
+    int ok = fd >= 0 && file_write_all_at(fd, data, bytes, 0) && fsync(fd) == 0;
     int reason = errno;
     if (fd >= 0 && close(fd) != 0 && ok) ok = 0, reason = errno;
     if (ok && rename(temporary, path) != 0) ok = 0, reason = errno;
@@ -75,7 +76,7 @@ int file_write_atomic(const char *path, const void *data, size_t bytes) {
     return ok;
 }
 
-static int sync_name(const char *path) {
+int file_sync(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     int ok = fsync(fd) == 0 || errno == EINVAL; /* EINVAL: a folder on a file system that cannot */
@@ -86,9 +87,9 @@ static int sync_name(const char *path) {
 }
 
 int file_publish(const char *temporary, const char *path) {
-    if (!sync_name(temporary) || rename(temporary, path) != 0) return 0;
+    if (!file_sync(temporary) || rename(temporary, path) != 0) return 0;
     char *folder = file_folder(path);
-    int ok = sync_name(folder), reason = errno;
+    int ok = file_sync(folder), reason = errno;
     memory_free(folder);
     errno = reason;
     return ok;
@@ -131,4 +132,17 @@ const char *file_basename(const char *path) {
 int file_has_suffix(const char *path, const char *suffix) {
     size_t n = strlen(path), m = strlen(suffix);
     return n >= m && strcmp(path + n - m, suffix) == 0;
+}
+
+void file_remove_folder(const char *folder) {
+    DIR *d = opendir(folder);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        char *path = file_join(folder, e->d_name);
+        unlink(path);
+        memory_free(path);
+    }
+    closedir(d);
+    rmdir(folder);
 }

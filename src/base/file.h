@@ -21,7 +21,9 @@ int file_write_atomic(const char *path, const void *data, size_t bytes);
 /* The same for a file that lies under its temporary name already: fsync, rename, fsync of the
  * folder. */
 int file_publish(const char *temporary, const char *path);
-int file_make_folders(const char *path); /* as mkdir -p */
+int file_sync(const char *path);             /* fsync of a file or a folder */
+void file_remove_folder(const char *folder); /* one that holds only files; what cannot go stays */
+int file_make_folders(const char *path);     /* as mkdir -p */
 
 /* `name` if it is absolute, else folder/name. The caller frees it. */
 char *file_join(const char *folder, const char *name);

@@ -11,7 +11,7 @@
 
 /* The innermost record of the error stack says why, the outermost which call of ours it was. */
 struct failure {
-    char call[64], reason[512];
+    char call[64], reason[256];
     int in_file; /* a file or its driver failed, not the program */
 };
 
@@ -31,6 +31,25 @@ static herr_t fail(hid_t stack, void *unused) {
     H5Ewalk2(stack, H5E_WALK_UPWARD, note_failure, &f);
     if (f.in_file) die_io("%s: %s", f.call, f.reason);
     die("%s: %s", f.call, f.reason);
+}
+
+static struct failure tolerated; /* the first one; call "": none. The one thread's in HDF5. */
+
+static herr_t tolerate(hid_t stack, void *unused) {
+    (void)unused;
+    if (tolerated.call[0]) return 0;
+    H5Ewalk2(stack, H5E_WALK_UPWARD, note_failure, &tolerated);
+    return 0;
+}
+
+void h5_tolerate(void) {
+    memset(&tolerated, 0, sizeof tolerated);
+    H5Eset_auto2(H5E_DEFAULT, tolerate, NULL);
+}
+
+const char *h5_tolerate_end(void) {
+    H5Eset_auto2(H5E_DEFAULT, fail, NULL);
+    return tolerated.call[0] ? tolerated.reason : NULL;
 }
 
 void h5_open_library(void) {

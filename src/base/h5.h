@@ -8,8 +8,15 @@
 
 /* Starts HDF5 and installs the handler: a failed call ends all ranks with the function that failed
  * and the innermost reason, 74 for files and input/output, else 70. Once, in main, before any other
- * HDF5 call. HDF5 does not clean up at exit: whoever opens, closes. */
+ * HDF5 call and before MPI_Init: a parallel HDF5 that finds MPI running cleans up in MPI_Finalize,
+ * and crashes there after a failed close. So HDF5 does not clean up: whoever opens, closes. */
 void h5_open_library(void);
+
+/* From here on failed calls do not end the run but return what HDF5 returns, and later calls on
+ * what did not come about fail as well; until h5_tolerate_end, which gives the innermost reason of
+ * the first failure, or NULL when there was none. Borrowed until the next h5_tolerate. */
+void h5_tolerate(void);
+const char *h5_tolerate_end(void);
 
 /* A file access property list: no locking (readers may look at a file that is being written),
  * oldest file format. The caller closes it (H5Pclose). */

@@ -78,6 +78,18 @@ static char *apply_sources(struct config *c, const struct field *f, const struct
     return apply_source(c, e, folder);
 }
 
+/* "train.freeze", a list, and its items "train.freeze[2]". */
+static char *apply_words(struct config *c, const struct field *f, const struct entry *e) {
+    const char *item = e->key + strlen(f->key), *close = strchr(item, ']');
+    if (e->kind == ENTRY_EMPTY_LIST || e->kind == ENTRY_MAP) {
+        if (item[0] == 0) value_free(c, f);
+        return item[0] ? memory_string("a list of words is expected") : NULL;
+    }
+    if (e->kind != ENTRY_VALUE || (item[0] && (!close || close[1])))
+        return memory_string("a list of words is expected");
+    return item[0] ? value_add_word(c, f, e->value) : value_set(c, f, e->value, NULL);
+}
+
 static char *apply_entry(struct config *c, const struct entries *list, const struct entry *e,
                          struct seen *seen, unsigned char *given) {
     const struct field *f = field_find(e->key, strcspn(e->key, "["));
@@ -98,6 +110,7 @@ static char *apply_entry(struct config *c, const struct entries *list, const str
         return whole && !first ? twice(seen->field_line[i])
                                : apply_sources(c, f, e, first, list->folder);
     }
+    if (f->type == FIELD_WORDS && (first || strchr(e->key, '['))) return apply_words(c, f, e);
     if (!first) return twice(seen->field_line[i]);
     if (e->kind != ENTRY_VALUE || e->key[strlen(f->key)])
         return memory_string("one value is expected");

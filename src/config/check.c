@@ -39,6 +39,13 @@ static char *check_model(const struct config *c) {
     return NULL;
 }
 
+static char *check_limits(const struct config *c) {
+    if (c->train.max_hours > 0 && c->train.max_hours * 60 <= c->train.reserve_minutes)
+        refuse("train.max_hours (%g h) leaves no time beside train.reserve_minutes (%g min)",
+               c->train.max_hours, c->train.reserve_minutes);
+    return NULL;
+}
+
 static char *check_engines(const struct config *c) {
     if (c->backend == BACKEND_CUDA) return NULL; /* refused when it is opened */
     if (c->engine.experts == EXPERTS_GROUPED || c->engine.experts == EXPERTS_CUBLASLT)
@@ -125,8 +132,8 @@ static char *check_validation(const struct config *c) {
 }
 
 char *check_config(const struct config *c) {
-    char *(*const checks[])(const struct config *) = {check_model, check_engines, check_dataset,
-                                                      check_schedule, check_validation};
+    char *(*const checks[])(const struct config *) = {
+        check_model, check_engines, check_dataset, check_schedule, check_validation, check_limits};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         char *problem = checks[i](c);
         if (problem) return problem;

@@ -99,7 +99,8 @@ static void read_words(char *const *words, int n, struct entries *e) {
         char *key = memory_format("%.*s", (int)(equals - words[i]), words[i]);
         const char *value = equals + 1;
         const struct field *f = field_find(key, strlen(key));
-        if (f && f->type == FIELD_SOURCES && value[0] == '[') {
+        int list = f && (f->type == FIELD_SOURCES || f->type == FIELD_WORDS);
+        if (list && value[0] == '[') {
             char *text = memory_format("%s: %s", key, value);
             stop_on(yaml_to_entries(text, strlen(text), e));
             memory_free(text);

@@ -110,7 +110,14 @@ struct config {
     } validation;
 
     struct {
-        char *ckpt_dir; /* the run folder; default ./runs/DECKNAME */
+        char *ckpt_dir;             /* the run folder; default ./runs/DECKNAME */
+        char *init_from;            /* weights of another run; NULL: none */
+        int64_t save_every_n_steps; /* 0: never */
+        int64_t max_checkpoints;    /* newest ones kept; 0: all */
+        int64_t keep_every_n_steps; /* and those of every so many steps; 0: no others */
+        int64_t max_failures;       /* give up (74) after so many failed saves in a row */
+        int async_save;             /* write while training goes on */
+        int resume_from_checkpoint; /* go on from the newest one in the run folder */
         int save_final_model;
     } checkpoint;
 
@@ -120,9 +127,17 @@ struct config {
     } logger;
 
     struct {
-        int64_t max_bad_steps; /* stop (76) after so many skipped steps in a row */
-        int verdict;           /* end with a verdict on this machine, 70 if something is wrong */
+        double max_hours;       /* wall-clock limit of one start; 0: none */
+        double reserve_minutes; /* of it, for the last save */
+        int64_t max_bad_steps;  /* stop (76) after so many skipped steps in a row */
+        char *freeze;           /* patterns of parameter names, a blank between them; NULL: none */
+        double spike_mads;      /* how far above the median a loss is an event; 0: never */
+        int verdict;            /* end with a verdict on this machine, 70 if something is wrong */
     } train;
+
+    struct {
+        int64_t timeout_s; /* 0: no watchdog */
+    } watchdog;
 
     char *deck_name; /* not a key: the deck's name without folder and .yaml */
 };

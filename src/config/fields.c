@@ -21,6 +21,8 @@
     { #key, FIELD_TEXT, AT(char *, key), initial, 0, 0, 0, NULL, NULL, NULL, sentence }
 #define PATH(key, sentence) \
     { #key, FIELD_PATH, AT(char *, key), "null", 0, 0, 0, "null", NULL, NULL, sentence }
+#define WORDS(key, sentence) \
+    { #key, FIELD_WORDS, AT(char *, key), "null", 0, 0, 0, "null", NULL, NULL, sentence }
 #define REQUIRED NULL
 #define MANY 1e12    /* steps: as good as no limit */
 #define WIDE 1048576 /* widths and tokens */
@@ -106,13 +108,26 @@ const struct field fields[] = {
     PATH(validation.data_path, "A file of held-out data, instead of a share of the training data."),
 
     PATH(checkpoint.ckpt_dir, "The run folder, where everything is written: null is ./runs/DECKNAME."),
+    PATH(checkpoint.init_from, "Start a new run from the weights of another: a run folder, a step folder or a Hugging Face folder; step, schedule and moments begin anew."),
+    INT(checkpoint.save_every_n_steps, "null", 0, MANY, "null", "steps", "Steps between two checkpoints, the end of training included: null is none."),
+    INT(checkpoint.max_checkpoints, "3", 0, MANY, "all", "checkpoints", "How many of the newest checkpoints are kept."),
+    INT(checkpoint.keep_every_n_steps, "null", 0, MANY, "null", "steps", "Checkpoints of every so many steps are kept besides."),
+    INT(checkpoint.max_failures, "3", 1, MANY, NULL, "saves", "Stop, with exit code 74, after so many saves in a row that failed; until then training goes on."),
+    BOOL(checkpoint.async_save, "true", "Write a checkpoint while training goes on."),
+    BOOL(checkpoint.resume_from_checkpoint, "true", "Go on from the newest whole checkpoint in the run folder; false starts anew and moves the earlier run aside."),
     BOOL(checkpoint.save_final_model, "true", "Write the model when training ends."),
 
     INT(logger.frequency, "1", 1, MANY, NULL, "steps", "Steps between two printed and recorded rows."),
     ENUM(logger.progress, "auto", "auto|false|true", "A bar with the time left below the printed rows: auto draws it where the output is a terminal, which it is not under most launchers."),
 
+    REAL(train.max_hours, "0", 0, 1e5, 0, "h", "Wall-clock limit of one start, after which the run saves and leaves with exit code 75: 0 is none."),
+    REAL(train.reserve_minutes, "5", 0, 1e5, 0, "min", "Part of train.max_hours that is left for the last save."),
     INT(train.max_bad_steps, "10", 1, MANY, NULL, "steps", "Stop after so many steps in a row that were skipped for a loss or gradient that is not finite."),
+    WORDS(train.freeze, "Parameters that stay as they are: patterns as a shell has them, of the names that regulon info gives, such as 'model.layers.0.*' or '*.experts.*'."),
+    REAL(train.spike_mads, "10", 0, 1e6, 0, NULL, "Record a step as a spike whose loss is above the median of the last 64 by so many times their median absolute deviation: 0 is off."),
     BOOL(train.verdict, "false", "End with a verdict: did the loss fall, did every pair of ranks exchange tokens, do the experts differ; exit 70 if not."),
+
+    INT(watchdog.timeout_s, "300", 0, 1e9, NULL, "s", "End the job (70) when a rank gives no sign or stands still for so long, ten times that while loading, saving and in the first step: 0 is no watchdog."),
 };
 /* clang-format on */
 const size_t n_fields = sizeof fields / sizeof *fields;
@@ -188,6 +203,8 @@ const char *field_type_name(const struct field *f) {
         return "text";
     case FIELD_PATH:
         return "path";
+    case FIELD_WORDS:
+        return "words";
     case FIELD_SOURCES:
         return "list";
     }

@@ -12,6 +12,7 @@ enum field_type {
     FIELD_ENUM,    /* int, the place in `words` */
     FIELD_TEXT,    /* char * */
     FIELD_PATH,    /* char *, made absolute when read */
+    FIELD_WORDS,   /* char *, words with a blank between them; in YAML also a list of words */
     FIELD_SOURCES, /* dataset.sources and n_sources */
 };
 

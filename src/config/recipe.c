@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include <string.h>
 
-#define NO_CHECKPOINTS "this version saves no checkpoints during a run"
 #define NO_LOADER "data are read by one thread a rank from a memory-mapped corpus"
 #define NO_FP8 "this version computes in 32 bits"
 
@@ -59,10 +58,6 @@ const struct recipe_key recipe_keys[] = {
     {"dataset.pad_sequences_to_be_divisible_by", NULL, "micro-batches are packed to exactly their size"},
     {"dataset.mlm_probability", NULL, "the next token is predicted, not masked ones"},
 
-    {"checkpoint.save_every_n_steps", NULL, NO_CHECKPOINTS},
-    {"checkpoint.max_checkpoints", NULL, NO_CHECKPOINTS},
-    {"checkpoint.resume_from_checkpoint", NULL, NO_CHECKPOINTS},
-    {"checkpoint.async_save", NULL, NO_CHECKPOINTS},
     {"wandb_init_args.*", NULL, "a run writes its figures to metrics.h5 in the run folder"},
     {"wandb.*", NULL, "a run writes its figures to metrics.h5 in the run folder"},
     {"fp8_config.*", NULL, NO_FP8},

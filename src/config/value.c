@@ -113,6 +113,15 @@ static char *set_text(char **member_text, const char *value, const char *folder)
     return NULL;
 }
 
+char *value_add_word(struct config *c, const struct field *f, const char *word) {
+    char **text = member(c, f);
+    if (word == NULL || strpbrk(word, " \t\n")) return memory_string("an item that is not a word");
+    char *all = *text ? memory_format("%s %s", *text, word) : memory_string(word),
+         *problem = set_text(text, all, NULL);
+    memory_free(all);
+    return problem;
+}
+
 char *value_set(struct config *c, const struct field *f, const char *value, const char *folder) {
     int is_null = value == NULL;
     if (f->zero && (is_null || strcmp(value, f->zero) == 0)) {
@@ -134,6 +143,7 @@ char *value_set(struct config *c, const struct field *f, const char *value, cons
     case FIELD_ENUM:
         return set_word(c, f, value);
     case FIELD_TEXT:
+    case FIELD_WORDS:
         return set_text(member(c, f), value, NULL);
     case FIELD_PATH:
         return set_text(member(c, f), value, folder);
@@ -174,7 +184,7 @@ void value_clear_sources(struct config *c) {
 
 void value_free(struct config *c, const struct field *f) {
     if (f->type == FIELD_SOURCES) value_clear_sources(c);
-    if (f->type != FIELD_TEXT && f->type != FIELD_PATH) return;
+    if (f->type != FIELD_TEXT && f->type != FIELD_PATH && f->type != FIELD_WORDS) return;
     char **text = member(c, f);
     memory_free(*text);
     *text = NULL;
@@ -243,6 +253,7 @@ char *value_text(const struct config *c, const struct field *f, int quoted) {
     }
     case FIELD_TEXT:
     case FIELD_PATH:
+    case FIELD_WORDS:
         text = *(char *const *)m;
         return text == NULL ? memory_string("null") : quoted ? quote(text) : memory_string(text);
     case FIELD_SOURCES:

@@ -7,6 +7,9 @@
  * NULL. NULL, or what is wrong with the value: a new string. Not for FIELD_SOURCES. */
 char *value_set(struct config *c, const struct field *f, const char *value, const char *folder);
 
+/* Adds a word to a FIELD_WORDS. As value_set. */
+char *value_add_word(struct config *c, const struct field *f, const char *word);
+
 /* Sets part ("path" or "weight") of source i, which may be the next new one. As value_set. */
 char *value_set_source(struct config *c, size_t i, const char *part, const char *value,
                        const char *folder);
