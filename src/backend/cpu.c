@@ -32,8 +32,10 @@ void cpu_open(struct backend *be) {
     int n_threads = choose_threads(be->grid);
     be->name = "cpu";
     be->real_bytes = sizeof(float);
-    be->details = memory_format("%s, %d thread%s a rank", cpu_gemm_name(), n_threads,
-                                n_threads == 1 ? "" : "s");
+    char *gemm = cpu_gemm_name();
+    be->details =
+        memory_format("%s, %d thread%s a rank", gemm, n_threads, n_threads == 1 ? "" : "s");
+    memory_free(gemm);
     cpu_gemm_open();
     cpu_memory_open(be, n_threads);
     cpu_fill_dense(be);

@@ -37,7 +37,7 @@ float *cpu_scratch(struct backend *be, size_t n);
 const float *cpu_rope_table(struct backend *be, int K, double theta, int n);
 
 void cpu_gemm_open(void); /* tells the library to use one thread: rows are shared out by cpu_gemm */
-const char *cpu_gemm_name(void); /* "OpenBLAS", "plain loops" */
+char *cpu_gemm_name(void); /* "OpenBLAS 0.3.21", "plain loops"; the caller frees it */
 
 enum exchange_buffer { SEND_BUFFER, RECEIVE_BUFFER, N_EXCHANGE_BUFFERS };
 /* At least n floats, shared by all layers; grows at the first steps, then stays. Main thread. */

@@ -7,6 +7,7 @@
 #include "backend/cpu.h"
 #include "base/die.h"
 #include "base/memory.h"
+#include "grid/watchdog.h"
 #include <assert.h>
 #include <string.h>
 
@@ -94,6 +95,7 @@ static void exchange(struct backend *be, struct moe *m, enum direction d, const 
                      void *to, int width) {
     double start = MPI_Wtime();
     MPI_Datatype row;
+    watchdog_exchange(1);
     MPI_Type_contiguous(width, MPI_FLOAT, &row);
     MPI_Type_commit(&row);
     if (d == FORWARD)
@@ -103,6 +105,7 @@ static void exchange(struct backend *be, struct moe *m, enum direction d, const 
         MPI_Alltoallv(from, m->got, m->got_first, row, to, m->sent, m->sent_first, row,
                       be->grid->ep);
     MPI_Type_free(&row);
+    watchdog_exchange(0);
     be->exchange_s += MPI_Wtime() - start;
 }
 
@@ -131,7 +134,9 @@ static void list_copies(struct backend *be, struct moe *m, const struct routing 
 
 static void exchange_lists(struct backend *be, struct moe *m) {
     double start = MPI_Wtime();
+    watchdog_exchange(1);
     MPI_Alltoall(m->sent, 1, MPI_INT, m->got, 1, MPI_INT, be->grid->ep);
+    watchdog_exchange(0);
     be->exchange_s += MPI_Wtime() - start;
     m->got_first[0] = 0;
     for (int r = 0; r < m->n_ranks; r++) m->got_first[r + 1] = m->got_first[r] + m->got[r];

@@ -3,6 +3,7 @@
  * any library, and so that products may be called from within a parallel loop. */
 #include "config.h"
 #include "backend/cpu.h"
+#include "base/memory.h"
 #include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
@@ -14,11 +15,16 @@ void bli_thread_set_num_threads(long n); /* in blis.h, which collides with cblas
 #endif
 #endif
 
-const char *cpu_gemm_name(void) {
-#ifdef HAVE_CBLAS
-    return BLAS_KIND;
+char *cpu_gemm_name(void) {
+#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+    /* "OpenBLAS 0.3.21 NO_AFFINITY ...": the first two words */
+    const char *all = openblas_get_config(), *space = strchr(all, ' ');
+    return memory_format("%.*s", (int)(space ? space + 1 + strcspn(space + 1, " ") - all : 32),
+                         all);
+#elif defined HAVE_CBLAS
+    return memory_string(BLAS_KIND);
 #else
-    return "plain loops";
+    return memory_string("plain loops");
 #endif
 }
 

@@ -6,6 +6,7 @@
 #include "data/batch.h"
 #include "data/loader.h"
 #include "data/tokens.h"
+#include "grid/watchdog.h"
 #include <math.h>
 #include <string.h>
 
@@ -69,6 +70,7 @@ static void count_stream(struct chains *m, const struct stream *s, struct batch 
     int64_t n = n_chunks < most ? n_chunks : most;
     for (int64_t i = 0; i < n; i++) {
         loader_fill_chunk(s, (int64_t)((double)i / (double)n * (double)n_chunks), b);
+        watchdog_progress();
         each_target(m, b, count_target);
     }
     for (int k = MARKOV_MAX_ORDER - 1; k >= 0; k--) {
@@ -120,6 +122,7 @@ void markov_score(const struct stream *train, const struct stream *held_out, con
     if (limit > 0 && limit < n_chunks) n_chunks = limit;
     for (int64_t i = 0; i < n_chunks; i++) {
         loader_fill_chunk(held_out, i, b);
+        watchdog_progress();
         each_target(&m, b, score_target);
     }
     *result = (struct markov_result){.n_targets = m.n_targets};

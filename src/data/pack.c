@@ -13,6 +13,7 @@
 #include "data/reader.h"
 #include "data/spool.h"
 #include "data/tokens.h"
+#include "grid/watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -180,6 +181,7 @@ static int copy_tokens(const struct table *t, int fd, int64_t place) {
         if (used + bytes > COPY_BYTES) {
             ok = file_write_all_at(fd, buffer, used, place);
             place += (int64_t)used, used = 0;
+            watchdog_progress();
         }
         if (bytes > COPY_BYTES) {
             ok = ok && file_write_all_at(fd, t->at[i], bytes, place);

@@ -2,6 +2,7 @@
 #include "data/records.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "grid/watchdog.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,7 @@ void records_write(struct records *r, const void *data, size_t bytes) {
 }
 
 void records_flush(struct records *r) {
+    watchdog_progress();
     if (r->token_bytes == 1) count_bytes(r->report.composition, r->tokens, r->used);
     r->max_token = largest(r);
     if (r->fd < 0) return;

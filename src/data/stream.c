@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "data/labels.h"
 #include "data/tokens.h"
+#include "grid/watchdog.h"
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
@@ -255,8 +256,10 @@ int64_t stream_targets(const struct stream *s) {
     float *weights = memory_alloc_array(room, sizeof *weights);
     int64_t n_targets = 0;
     for (int64_t at = 0, n; (n = stream_read(s, at, s->window, tokens, labels, weights)) > 0;
-         at += n)
+         at += n) {
         for (int64_t i = 0; i < n; i++) n_targets += labels[i] != -100;
+        watchdog_progress();
+    }
     memory_free(tokens);
     memory_free(labels);
     memory_free(weights);

@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* What the launcher says the number of tasks is; 0: it says nothing. */
-static int64_t launched_tasks(const char **variable) {
+int64_t grid_launched(const char **variable) {
     /* Inside an allocation SLURM_NTASKS is also set for the batch script itself, where one process
      * is right; SLURM_STEP_NUM_TASKS is set for the tasks of an srun step only. */
     static const char *const variables[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE",
@@ -22,7 +22,7 @@ static int64_t launched_tasks(const char **variable) {
 
 void grid_guard_launch(int n_ranks) {
     const char *variable = NULL;
-    int64_t tasks = launched_tasks(&variable);
+    int64_t tasks = grid_launched(&variable);
     if (n_ranks > 1 || tasks <= 1) return;
     /* Every task is alone and each would print: the first speaks for all. */
     const char *id = getenv("SLURM_PROCID");
@@ -87,4 +87,20 @@ int agree_any(const struct grid *g, int condition) {
     int any;
     MPI_Allreduce(&condition, &any, 1, MPI_INT, MPI_LOR, g->world);
     return any;
+}
+
+char *agree_problem(const struct grid *g, const char *problem) {
+    int mine = problem ? g->rank : g->n_ranks, first, n = 0;
+    char host[256] = "", *text = NULL;
+    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, g->world);
+    if (first == g->n_ranks) return NULL;
+    if (g->rank == first) {
+        gethostname(host, sizeof host - 1);
+        text = memory_format("rank %d on %s: %s", g->rank, host, problem);
+        n = (int)strlen(text);
+    }
+    MPI_Bcast(&n, 1, MPI_INT, first, g->world);
+    if (g->rank != first) text = memory_alloc((size_t)n + 1);
+    MPI_Bcast(text, n, MPI_CHAR, first, g->world);
+    return text;
 }

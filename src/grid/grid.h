@@ -4,6 +4,7 @@
 #ifndef REGULON_GRID_GRID_H
 #define REGULON_GRID_GRID_H
 #include <mpi.h>
+#include <stdint.h>
 
 struct grid {
     MPI_Comm world, dp, ep,
@@ -12,6 +13,10 @@ struct grid {
     int dp_rank, dp_size, ep_rank, ep_size;
     int node_rank, node_size, n_nodes;
 };
+
+/* How many processes the launcher says that it started, and the variable that says so; 0: nothing
+ * says so, or 1. (Some count those of one host only.) */
+int64_t grid_launched(const char **variable);
 
 /* Refuses (exit 78) a launch in which every task sees one MPI rank although the launcher started
  * several: `srun` without a PMI, or an mpiexec of another MPI. Before any file is touched. */
@@ -31,4 +36,8 @@ void grid_close(struct grid *g);
  * over world. */
 int agree_int(const struct grid *g, int value_on_rank_0);
 int agree_any(const struct grid *g, int condition);
+
+/* The problem of the lowest rank that has one, on every rank, as "rank 3 on node17: PROBLEM"; NULL
+ * when every rank passes NULL. The caller frees it. Collective over world. */
+char *agree_problem(const struct grid *g, const char *problem);
 #endif

@@ -1,6 +1,7 @@
 #include "config.h"
 #include "model/model.h"
 #include "base/memory.h"
+#include "grid/watchdog.h"
 #include "model/balance.h"
 #include "model/block.h"
 #include <assert.h>
@@ -124,12 +125,14 @@ void model_forward(struct model *m, const struct batch *b) {
     struct backend *be = m->be;
     const struct params *p = m->params;
     double start = MPI_Wtime(), exchanged = be->exchange_s;
+    watchdog_phase(WATCHDOG_FORWARD, -1);
     load_batch(m, b);
     int N = m->N, D = m->s.D;
     be->embed(be, m->x, model_weight(m, p->embed), m->tokens, N, D);
     const real_t *x = m->x, *delta = NULL;
     for (int l = 0; l < m->s.L; l++) {
         struct layer_state *y = &m->layers[l];
+        watchdog_phase(WATCHDOG_FORWARD, l);
         be->add_norm(be, y->x1, y->xn1, y->rstd1, x, delta, model_weight(m, p->layers[l].norm1),
                      m->s.eps, N, D);
         attention_forward(m, l);
@@ -159,6 +162,7 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
     const struct params *p = m->params;
     int N = m->N, D = m->s.D, L = m->s.L, E = m->s.E;
     double start = MPI_Wtime(), exchanged = be->exchange_s;
+    watchdog_phase(WATCHDOG_BACKWARD, -1);
     for (int l = 0; l < L; l++) m->entropy_sum[l] += m->entropy[l];
     for (int i = 0; i < L * E; i++) m->counts_sum[i] += m->counts[i];
     struct balance b = balance_losses(m, balance_weight, m->balance);
@@ -171,6 +175,7 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
                       model_weight(m, p->norm), N, D);
     for (int l = L - 1; l >= 0; l--) {
         struct layer_state *y = &m->layers[l];
+        watchdog_phase(WATCHDOG_BACKWARD, l);
         experts_backward(m, l, b.dprobs + (size_t)l * (size_t)E, b.dz);
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm2), m->dxn, y->x2, y->rstd2,
                           model_weight(m, p->layers[l].norm2), N, D);
