@@ -201,8 +201,32 @@ static void test_attributes(const char *folder) {
     memory_free(path);
 }
 
+/* A run of an older program goes on: what its file lacks is there from now on. */
+static void test_older(const char *fixture, const char *folder) {
+    char *path = file_join(folder, "older.h5");
+    size_t bytes;
+    char *data = file_read(fixture, 1 << 24, &bytes);
+    tap_ok(data && file_write_atomic(path, data, bytes), "a copy of the committed file");
+    struct metrics_run run = run_of(2, 4, 10);
+    struct metrics *m = metrics_resume(path, NULL, &run, 7);
+    write_rows(m, &run, 8, 9, 0, /*say=*/0);
+    metrics_close(m);
+    double total[9][3] = {{0}};
+    hid_t list = h5_file_access(), file = H5Fopen(path, H5F_ACC_RDONLY, list),
+          dataset = H5Dopen2(file, "/timing/total", H5P_DEFAULT);
+    H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, total);
+    tap_ok(isnan(total[6][1]) && total[8][1] == 9 + PHASE_TOTAL / 8.0 + 1 / 64.0,
+           "it goes on with a series that it lacks (%g, %g)", total[6][1], total[8][1]);
+    H5Dclose(dataset);
+    H5Fclose(file);
+    H5Pclose(list);
+    unlink(path);
+    memory_free(data);
+    memory_free(path);
+}
+
 /* Version 1 is read for ever. */
-static void test_fixture(void) {
+static void test_fixture(const char *folder) {
     const char *srcdir = getenv("srcdir");
     char *path = file_join(srcdir ? srcdir : ".", "tests/fixtures/metrics_v1.h5");
     test_says(path,
@@ -214,6 +238,7 @@ static void test_fixture(void) {
                   "Markov       1.9375 bits per base, order 3", "events       2\n",
                   "step 7  checkpoint: saved\n", NULL},
               "the committed file of version 1 is read");
+    test_older(path, folder);
     memory_free(path);
 }
 
@@ -230,7 +255,7 @@ int main(int argc, char **argv) {
     test_attributes(folder);
     test_run(folder);
     test_empty(folder);
-    test_fixture();
+    test_fixture(folder);
     rmdir(folder);
     tap_ok(memory_live() == 0, "nothing is left allocated (%lld)", (long long)memory_live());
     return tap_close();

@@ -47,7 +47,7 @@ def expected(group, step):
         index = np.arange(LAYERS * EXPERTS).reshape(LAYERS, EXPERTS)
         return {"tokens": 1000 * step[:, None, None] + index, "entropy": x[:, None] + np.arange(LAYERS) / 8}
     if group == "timing":
-        phases = "data forward backward exchange reduce optimizer checkpoint".split()
+        phases = "data forward backward exchange reduce optimizer checkpoint total".split()
         return {p: x[:, None] + i / 8 + np.arange(3) / 64 for i, p in enumerate(phases)}
     if group == "validation":
         return {"tokens": 1000 * step, "loss": 2 - x / 1024, "bits_per_base": 3 - x / 1024}
@@ -227,7 +227,7 @@ def test_every_write(folder, points):
 
 
 def test_full(folder):
-    """Writes that fail (a limit on the size of files stands in for a full disk) end the run with 74."""
+    """Writes that fail (a limit on the size of files stands in for a full disk): 74 at the start, later rows are lost."""
 
     def limited(path, size, rows):
         def limit():
@@ -245,9 +245,10 @@ def test_full(folder):
     size = os.path.getsize(path)
     run = limited(path, size, rows=12)
     bad = problems(path, acknowledged=8)
-    run.returncode == 74 or note(run.stderr)
+    run.returncode and note(run.stderr)
     bad and note("\n".join(bad))
-    ok(run.returncode == 74 and "File too large" in run.stderr and not bad, "no room for a longer file: 74, the rows stay")
+    said = run.stderr.count("cannot be written")
+    ok(run.returncode == 0 and said == 1 and not bad, "no room for a longer file: said once, the rows stay, the run goes on")
     run = limited(f"{folder}/absent/metrics.h5", size, rows=8)
     ok(run.returncode == 74 and "No such file or directory" in run.stderr, "no folder: 74")
 

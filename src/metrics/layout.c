@@ -7,6 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+static int is_absent(hid_t file, enum series_id s) {
+    char where[64];
+    snprintf(where, sizeof where, "%s/%s", series_group_names[series_table[s].group],
+             series_table[s].name);
+    return H5Lexists(file, where, H5P_DEFAULT) == 0;
+}
+
 /* Opens /group/name and sees that it has `rank` dimensions, whose lengths go to shape. */
 static hid_t open_dataset(hid_t file, const char *path, enum series_group g, const char *name,
                           int rank, hsize_t shape[MAX_RANK]) {
@@ -50,6 +57,8 @@ void layout_open(struct layout *l, const char *path) {
     for (enum series_id s = 0; s < N_SERIES; s++) {
         hsize_t want[MAX_RANK] = {0}, found[MAX_RANK] = {0};
         int rank = series_shape(&l->size, s, want);
+        l->dataset[s] = l->space[s] = H5I_INVALID_HID;
+        if (series_table[s].added && is_absent(l->file, s)) continue;
         l->dataset[s] =
             open_dataset(l->file, path, series_table[s].group, series_table[s].name, rank, found);
         l->space[s] = H5Dget_space(l->dataset[s]);
@@ -61,6 +70,7 @@ void layout_open(struct layout *l, const char *path) {
 
 void layout_close(struct layout *l) {
     for (enum series_id s = 0; s < N_SERIES; s++) {
+        if (l->dataset[s] < 0) continue;
         H5Sclose(l->space[s]);
         H5Dclose(l->dataset[s]);
     }

@@ -27,7 +27,7 @@ void layout_create(struct layout *l, const char *path, const struct series_size 
                    const double markov_bits_per_base[MARKOV_ORDERS]);
 
 /* Opens an existing file to read; `size` is what it has. die_user (65) if it is not ours or lacks
- * something. */
+ * something that was not added later; such a series has no dataset (below 0). */
 void layout_open(struct layout *l, const char *path);
 void layout_close(struct layout *l);
 

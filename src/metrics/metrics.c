@@ -7,6 +7,7 @@
 #include "base/die.h"
 #include "base/file.h"
 #include "base/h5.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/revision.h"
 #include <assert.h>
@@ -21,6 +22,8 @@ struct metrics {
     char *path, *temporary;
     struct layout layout;
     int64_t rows[N_GROUPS]; /* written so far */
+    int64_t last_validation;
+    int failing; /* the last row was lost, which has been said */
     double markov_bits_per_base[MARKOV_ORDERS];
 };
 
@@ -70,7 +73,7 @@ static void copy_groups(struct layout *from, struct layout *to, const int64_t ro
     enum series_id s = 0;
     for (enum series_group g = 0; g < N_GROUPS; g++)
         for (enum series_id step = series_step_of(g); s <= step; s++)
-            copy_rows(from, to, s, rows[g]);
+            if (from->dataset[s] >= 0) copy_rows(from, to, s, rows[g]);
 }
 
 /* The file under the temporary name is whole: now it is the file. */
@@ -79,36 +82,67 @@ static void publish(const struct metrics *m, const struct layout *l) {
     if (!file_publish(m->temporary, m->path)) die_io("%s: %s", m->path, strerror(errno));
 }
 
-/* Puts a file with room for `size->rows` in the place of m's; rows and descriptions stay. */
-static void rewrite(struct metrics *m, const struct series_size *size) {
-    static const char *const groups[] = {"code", "config", "run"};
-    struct layout old = m->layout;
-    layout_create(&m->layout, m->temporary, size, m->markov_bits_per_base);
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        H5Ocopy(old.file, groups[i], m->layout.file, groups[i], H5P_DEFAULT, H5P_DEFAULT);
-    copy_groups(&old, &m->layout, m->rows);
-    publish(m, &m->layout);
-    layout_close(&old);
+/* Says that the file cannot be written, once until it can be again. */
+static void complain(struct metrics *m, const char *reason) {
+    if (!m->failing)
+        log_warn("metrics", "%s cannot be written: %s; rows are lost, training goes on", m->path,
+                 reason);
+    m->failing = 1;
 }
 
-/* Room for one more row in group g. */
-static void make_room(struct metrics *m, enum series_group g) {
-    if (m->rows[g] < m->layout.size.rows[g]) return;
+/* Puts a file with room for `size->rows` in the place of m's; rows and descriptions stay. Returns
+ * 0, and nothing has changed, where that cannot be done. */
+static int rewrite(struct metrics *m, const struct series_size *size) {
+    static const char *const groups[] = {"code", "config", "run"};
+    struct layout old = m->layout, new;
+    h5_tolerate();
+    layout_create(&new, m->temporary, size, m->markov_bits_per_base);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        H5Ocopy(old.file, groups[i], new.file, groups[i], H5P_DEFAULT, H5P_DEFAULT);
+    copy_groups(&old, &new, m->rows);
+    H5Fflush(new.file, H5F_SCOPE_GLOBAL);
+    const char *reason = h5_tolerate_end();
+    if (!reason && !file_publish(m->temporary, m->path)) reason = strerror(errno);
+    if (reason) {
+        complain(m, reason);
+        unlink(m->temporary);
+    }
+    m->layout = reason ? old : new;
+    h5_tolerate(); /* to close what did not come about fails, and so may what did */
+    layout_close(reason ? &new : &old);
+    h5_tolerate_end();
+    return reason == NULL;
+}
+
+/* Room for one more row in group g: 1, or 0. */
+static int make_room(struct metrics *m, enum series_group g) {
+    if (m->rows[g] < m->layout.size.rows[g]) return 1;
     struct series_size size = m->layout.size;
     size.rows[g] *= 2;
-    rewrite(m, &size);
+    return rewrite(m, &size);
 }
 
 static void put(struct metrics *m, enum series_group g, enum series_id s, const void *value) {
     layout_write(&m->layout, s, m->rows[g], 1, value);
 }
 
-/* The row becomes whole: `step` last, and all of it out of this process. */
+/* The row becomes whole: `step` last, and all of it out of this process. A row that could not be
+ * written is lost: the next one takes its place. */
 static void end_row(struct metrics *m, enum series_group g, int64_t step) {
     assert(step >= 0); /* -1: not written */
     put(m, g, series_step_of(g), &step);
     H5Fflush(m->layout.file, H5F_SCOPE_GLOBAL);
+    const char *reason = h5_tolerate_end();
+    if (reason) return complain(m, reason);
+    m->failing = 0;
     m->rows[g]++;
+}
+
+/* Before the values of a row; its end_row follows unless this returns 0. */
+static int begin_row(struct metrics *m, enum series_group g) {
+    if (!make_room(m, g)) return 0;
+    h5_tolerate();
+    return 1;
 }
 
 static struct metrics *metrics_new(const char *path, const struct metrics_run *run,
@@ -117,6 +151,7 @@ static struct metrics *metrics_new(const char *path, const struct metrics_run *r
     assert(run->n_layers > 0 && run->n_experts > 0);
     m->path = memory_string(path);
     m->temporary = memory_format("%s.tmp", path);
+    m->last_validation = -1;
     memcpy(m->markov_bits_per_base, run->markov_bits_per_base, sizeof m->markov_bits_per_base);
     int64_t steps = at_least_1(run->n_rows), validations = at_least_1(run->n_validation_rows);
     *size = (struct series_size){
@@ -160,6 +195,8 @@ struct metrics *metrics_resume(const char *path, const struct config *c,
         m->rows[g] = layout_rows(&old, g, g == GROUP_EVENTS ? INT64_MAX : after_step);
         while (size.rows[g] <= m->rows[g]) size.rows[g] *= 2;
     }
+    if (m->rows[GROUP_VALIDATION] > 0)
+        layout_read(&old, VALIDATION_STEP, m->rows[GROUP_VALIDATION] - 1, 1, &m->last_validation);
     char *start = run_start(old.file);
     layout_create(&m->layout, m->temporary, &size, m->markov_bits_per_base);
     describe_run(m->layout.file, c, run, start);
@@ -190,24 +227,29 @@ void metrics_step(struct metrics *m, const struct metrics_step *row) {
         [STEPS_USEFUL_TOKENS] = &row->useful_tokens,
         [STEPS_PADDED_TOKENS] = &row->padded_tokens,
     };
-    for (enum series_group g = GROUP_STEPS; g <= GROUP_TIMING; g++) make_room(m, g);
+    for (enum series_group g = GROUP_STEPS; g <= GROUP_TIMING; g++)
+        if (!make_room(m, g)) return;
+    begin_row(m, GROUP_EXPERTS);
     put(m, GROUP_EXPERTS, EXPERTS_TOKENS, row->expert_tokens);
     put(m, GROUP_EXPERTS, EXPERTS_ENTROPY, row->router_entropy);
     end_row(m, GROUP_EXPERTS, row->step);
+    begin_row(m, GROUP_TIMING);
     for (int phase = 0; phase < N_PHASES; phase++)
         put(m, GROUP_TIMING, (enum series_id)(TIMING_DATA + phase), row->timing[phase]);
     end_row(m, GROUP_TIMING, row->step);
+    begin_row(m, GROUP_STEPS);
     for (enum series_id s = STEPS_TOKENS; s < STEPS_STEP; s++) put(m, GROUP_STEPS, s, steps[s]);
     end_row(m, GROUP_STEPS, row->step);
 }
 
 void metrics_validation(struct metrics *m, int64_t step, int64_t tokens, double loss,
                         double bits_per_base) {
-    make_room(m, GROUP_VALIDATION);
+    if (!begin_row(m, GROUP_VALIDATION)) return;
     put(m, GROUP_VALIDATION, VALIDATION_TOKENS, &tokens);
     put(m, GROUP_VALIDATION, VALIDATION_LOSS, &loss);
     put(m, GROUP_VALIDATION, VALIDATION_BITS_PER_BASE, &bits_per_base);
     end_row(m, GROUP_VALIDATION, step);
+    m->last_validation = step;
 }
 
 /* As much of `text` as fits, cut between two characters of UTF-8, the rest NUL. */
@@ -219,11 +261,20 @@ static void fit_text(char *field, size_t size, const char *text) {
     memcpy(field, text, n);
 }
 
+int64_t metrics_steps(const struct metrics *m) {
+    return m->rows[GROUP_STEPS];
+}
+
+int64_t metrics_last_validation(const struct metrics *m) {
+    return m->last_validation;
+}
+
 void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step, const char *text) {
     static const char *const names[] = {
         [EVENT_START] = "start",           [EVENT_RESUME] = "resume",
         [EVENT_CHECKPOINT] = "checkpoint", [EVENT_PREEMPTION] = "preemption",
         [EVENT_SKIPPED] = "skipped_step",  [EVENT_OVERFLOW] = "overflow",
+        [EVENT_SPIKE] = "spike",           [EVENT_STOP] = "stop",
     };
     char kind_field[METRICS_KIND_BYTES], text_field[METRICS_TEXT_BYTES];
     struct timespec now;
@@ -231,7 +282,7 @@ void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step, con
     double time_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
     fit_text(kind_field, sizeof kind_field, names[kind]);
     fit_text(text_field, sizeof text_field, text);
-    make_room(m, GROUP_EVENTS);
+    if (!begin_row(m, GROUP_EVENTS)) return;
     put(m, GROUP_EVENTS, EVENTS_TIME, &time_s);
     put(m, GROUP_EVENTS, EVENTS_KIND, kind_field);
     put(m, GROUP_EVENTS, EVENTS_TEXT, text_field);
@@ -245,7 +296,9 @@ void metrics_close(struct metrics *m) {
      * one. */
     for (enum series_group g = 0; g < N_GROUPS; g++) size.rows[g] = at_least_1(m->rows[g]);
     rewrite(m, &size);
+    h5_tolerate(); /* a full disk: the rows that could be written are */
     layout_close(&m->layout);
+    h5_tolerate_end();
     memory_free(m->temporary);
     memory_free(m->path);
     memory_free(m);

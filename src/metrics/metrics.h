@@ -3,9 +3,10 @@
  *
  * Written by rank 0 only; no function is collective, and all are called by the one thread that is
  * in HDF5 (h5_open_library before). A row is in the kernel's hands when its function returns: a
- * kill loses none that did return. Failed writes end the run (74). Rows go in the order of their
- * steps; a group that is full is enlarged by rewriting the file, so the numbers of rows in struct
- * metrics_run are expectations. */
+ * kill loses none that did return. A row that cannot be written (a full disk) is lost and said,
+ * once until one can be again; a file that cannot be created ends the run (74). Rows go in the
+ * order of their steps; a group that is full is enlarged by rewriting the file, so the numbers of
+ * rows in struct metrics_run are expectations. */
 #ifndef REGULON_METRICS_METRICS_H
 #define REGULON_METRICS_METRICS_H
 #include "config/config.h"
@@ -34,6 +35,7 @@ enum metrics_phase {
     PHASE_REDUCE,
     PHASE_OPTIMIZER,
     PHASE_CHECKPOINT,
+    PHASE_TOTAL, /* the whole step */
     N_PHASES
 };
 
@@ -56,6 +58,8 @@ enum metrics_event {
     EVENT_PREEMPTION,
     EVENT_SKIPPED,
     EVENT_OVERFLOW,
+    EVENT_SPIKE,
+    EVENT_STOP, /* the run cannot go on */
 };
 
 /* Creates `path` (or replaces it) under a temporary name and renames it once it is whole. Adds the
@@ -74,11 +78,13 @@ void metrics_step(struct metrics *m,
                   const struct metrics_step *row); /* a row of steps, experts and timing */
 void metrics_validation(struct metrics *m, int64_t step, int64_t tokens, double loss,
                         double bits_per_base);
+int64_t metrics_steps(const struct metrics *m);           /* rows of steps */
+int64_t metrics_last_validation(const struct metrics *m); /* its step, -1: none */
 void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step,
                    const char *text); /* 240 bytes kept */
 
-/* A clean end: rewrites the file to the rows there are, under a temporary name, and renames. NULL
- * is fine. */
+/* A clean end: rewrites the file to the rows there are, under a temporary name, and renames; where
+ * that fails the file stays as it is. NULL is fine. */
 void metrics_close(struct metrics *m);
 
 /* `regulon info METRICS.h5`: run, grid, steps, losses, speed, events, as text. The file may be in

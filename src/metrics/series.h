@@ -43,6 +43,7 @@ enum series_id {
     TIMING_REDUCE,
     TIMING_OPTIMIZER,
     TIMING_CHECKPOINT,
+    TIMING_TOTAL,
     TIMING_STEP,
     VALIDATION_TOKENS,
     VALIDATION_LOSS,
@@ -66,6 +67,7 @@ struct series {
     enum series_kind kind;
     enum series_dimension dimensions[MAX_RANK - 1];
     const char *units, *long_name, *comment; /* comment: NULL: none */
+    int added; /* to format version 1 after its first files: they lack it */
 };
 extern const struct series series_table[N_SERIES];
 extern const char *const series_group_names[N_GROUPS];
