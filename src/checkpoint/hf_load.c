@@ -12,7 +12,7 @@ struct loading {
     float *to; /* the parameter's local part */
 };
 
-static void load_piece(const struct param *t, const struct piece *p, void *context) {
+static void load_piece(const struct param *t, const struct hf_piece *p, void *context) {
     struct loading *load = context;
     (void)t;
     const struct safetensor *s = safetensors_find(load->f, p->name);

@@ -12,9 +12,9 @@ static int split_layer(const char *name, const char **rest) {
 }
 
 void hf_each_piece(const struct param *t, int old,
-                   void (*visit)(const struct param *t, const struct piece *p, void *context),
+                   void (*visit)(const struct param *t, const struct hf_piece *p, void *context),
                    void *context) {
-    struct piece p = {.n_dims = t->n_dims, .n = (int64_t)t->n};
+    struct hf_piece p = {.n_dims = t->n_dims, .n = (int64_t)t->n};
     memcpy(p.dims, t->dims, sizeof p.dims);
     snprintf(p.name, sizeof p.name, "%s", t->name);
     const char *rest = "";

@@ -10,7 +10,7 @@
 
 /* Where one stretch of a parameter of ours lies among the tensors of a folder: `n` elements from
  * element `first` of the whole tensor named `name` are elements from `at` of our local part. */
-struct piece {
+struct hf_piece {
     char name[120];
     int n_dims;
     int64_t dims[3]; /* of the tensor in the folder */
@@ -20,6 +20,6 @@ struct piece {
 /* Calls visit for every piece of parameter t of this rank, with the per-expert names of older
  * transformers (`old`) or the fused ones. */
 void hf_each_piece(const struct param *t, int old,
-                   void (*visit)(const struct param *t, const struct piece *p, void *context),
+                   void (*visit)(const struct param *t, const struct hf_piece *p, void *context),
                    void *context);
 #endif

@@ -5,10 +5,9 @@
 #include "checkpoint/hf.h"
 #include "checkpoint/hf_pieces.h"
 #include "checkpoint/safetensors.h"
+#include "grid/watchdog.h"
 #include "data/tokens.h"
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +49,7 @@ struct plan {
     int rank; /* whose table is being listed */
 };
 
-static void plan_piece(const struct param *t, const struct piece *p, void *context) {
+static void plan_piece(const struct param *t, const struct hf_piece *p, void *context) {
     struct plan *plan = context;
     if (plan->n == plan->room) {
         plan->room = plan->room ? 2 * plan->room : 256;
@@ -84,9 +83,7 @@ static struct plan plan_of(const struct model *m) {
 }
 
 static void sync_folder(const char *path) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0) die_io("%s: %s", path, strerror(errno));
-    close(fd);
+    if (!file_sync(path)) die_io("%s: %s", path, strerror(errno));
 }
 
 /* Streams every tensor from its owner through rank 0 into fd. Collective over world. */
@@ -98,6 +95,7 @@ static void stream_tensors(const struct model *m, const struct plan *plan, int f
     for (int i = 0; i < plan->n; i++)
         for (int64_t done = 0, n; done < plan->list[i].n; done += n) {
             n = plan->list[i].n - done < CHUNK ? plan->list[i].n - done : CHUNK;
+            watchdog_progress();
             if (g->rank == plan->owner[i])
                 m->be->download(m->be, buffer,
                                 real_at(m->be, m->weights, plan->element[i] + (size_t)done),
@@ -113,29 +111,15 @@ static void stream_tensors(const struct model *m, const struct plan *plan, int f
     memory_free(buffer);
 }
 
-/* Removes a folder that holds only files. */
-static void remove_folder(const char *folder) {
-    DIR *d = opendir(folder);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        char *path = file_join(folder, e->d_name);
-        unlink(path);
-        memory_free(path);
-    }
-    closedir(d);
-    rmdir(folder);
-}
-
 /* temporary takes the place of folder. */
 static void replace_folder(const char *temporary, const char *folder) {
     char *older = memory_format("%s.old", folder), *parent = file_folder(folder);
-    remove_folder(older);
+    file_remove_folder(older);
     if (file_exists(folder) && rename(folder, older) != 0)
         die_io("%s: %s", folder, strerror(errno));
     if (rename(temporary, folder) != 0) die_io("%s: %s", folder, strerror(errno));
     sync_folder(parent);
-    remove_folder(older);
+    file_remove_folder(older);
     memory_free(older);
     memory_free(parent);
 }
@@ -163,7 +147,7 @@ void hf_save(const struct model *m, const char *folder) {
          *path = file_join(temporary, "model.safetensors"),
          *json = file_join(temporary, "config.json");
     if (rank == 0) {
-        remove_folder(temporary);
+        file_remove_folder(temporary);
         if (!file_make_folders(temporary)) die_io("%s: %s", temporary, strerror(errno));
         char *text = config_json(m->config, &m->s);
         if (!file_write_atomic(json, text, strlen(text))) die_io("%s: %s", json, strerror(errno));

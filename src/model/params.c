@@ -2,6 +2,7 @@
 #include "model/params.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include <fnmatch.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -96,6 +97,40 @@ void params_shard(int64_t rows, int rank, int size, int64_t *first, int64_t *las
     int64_t unit = rows % 128 == 0 && rows / 128 >= size ? 128 : 1, units = rows / unit;
     *first = units * rank / size * unit;
     *last = units * (rank + 1) / size * unit;
+}
+
+/* Calls `fits` on each word until it returns 1; the word then, the caller frees it, else NULL. */
+static char *find_word(const char *words, int (*fits)(const char *word, const void *context),
+                       const void *context) {
+    for (const char *at = words; at && *at;) {
+        size_t n = strcspn(at, " ");
+        char *word = memory_format("%.*s", (int)n, at);
+        if (n > 0 && fits(word, context)) return word;
+        memory_free(word);
+        at += n + strspn(at + n, " ");
+    }
+    return NULL;
+}
+
+static int fits_name(const char *word, const void *t) {
+    return fnmatch(word, ((const struct param *)t)->name, 0) == 0;
+}
+
+static int fits_none(const char *word, const void *params) {
+    const struct params *p = params;
+    for (int i = 0; i < p->n; i++)
+        if (fits_name(word, &p->list[i])) return 0;
+    return 1;
+}
+
+int params_match(const struct param *t, const char *words) {
+    char *word = find_word(words, fits_name, t);
+    memory_free(word);
+    return word != NULL;
+}
+
+char *params_unmatched(const struct params *p, const char *words) {
+    return find_word(words, fits_none, p);
 }
 
 void params_init(const struct params *p, uint64_t seed, float *weights) {

@@ -56,6 +56,11 @@ void params_free(struct params *p);
 void params_shard(int64_t rows, int rank, int size, int64_t *first, int64_t *last);
 int params_replicated(int64_t rows, int size); /* 1 if params_shard gives all rows to every rank */
 
+/* 1 if one of the words, shell patterns with blanks between them, fits the parameter's name (NULL:
+ * none does). params_unmatched: a word that fits no parameter, a new string, or NULL. */
+int params_match(const struct param *t, const char *words);
+char *params_unmatched(const struct params *p, const char *words);
+
 /* Initial values of this rank's part into FP32 weights[size]: a pure function of (seed, tensor,
  * global index). */
 void params_init(const struct params *p, uint64_t seed, float *weights);

@@ -17,6 +17,7 @@ static void shard_fill(struct optimizer *o, int i) {
     int rank, size;
     group_of(o->model->be->grid, t, &rank, &size);
     s->counts = memory_alloc_array((size_t)size, sizeof *s->counts);
+    s->frozen = params_match(t, o->model->config->train.freeze);
     s->replicated = params_replicated(t->rows, size);
     int64_t first, last;
     for (int r = 0; r < size; r++) {
@@ -68,6 +69,7 @@ double optimizer_reduce(struct optimizer *o) {
         const struct shard *s = &o->shards[i];
         float *grad = m->grads + t->offset;
         int rank, size;
+        if (s->frozen) continue;
         MPI_Comm group = group_of(be->grid, t, &rank, &size);
         if (o->sharded && s->replicated) be->all_reduce(be, group, grad, t->n);
         if (o->sharded && !s->replicated) be->reduce_scatter(be, group, grad, s->counts);
@@ -99,6 +101,7 @@ void optimizer_update(struct optimizer *o, double lr, double grad_scale) {
         const struct shard *s = &o->shards[i];
         real_t *weight = real_at(be, m->weights, t->offset + s->first);
         int rank, size;
+        if (s->frozen) continue;
         MPI_Comm group = group_of(be->grid, t, &rank, &size);
         a.decay = decay_of(c, t);
         be->adamw(be, weight, weight, o->m + s->state, o->v + s->state,

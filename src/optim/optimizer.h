@@ -10,6 +10,7 @@ struct shard {
     size_t state;    /* place in the moments' arrays */
     size_t norm_first,
         norm_n;     /* counted here in the norm: shares that partition the logical tensor */
+    int frozen;     /* train.freeze: neither updated nor counted in the norm */
     int replicated; /* fewer rows than ranks: every rank updates all of it */
     size_t *counts; /* [ranks of the group] elements of each rank's share */
 };

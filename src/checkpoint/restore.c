@@ -1,0 +1,216 @@
+#include "config.h"
+#include "checkpoint/restore.h"
+#include "base/die.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "checkpoint/checksums.h"
+#include "checkpoint/contents.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/hf.h"
+#include <string.h>
+
+/* Says what is wrong, if anything is, and agrees: 1 when all is well on every rank. */
+static int all_well(const struct grid *g, char *problem) {
+    if (problem) log_warn("checkpoint", "%s", problem);
+    int bad = problem != NULL;
+    memory_free(problem);
+    return !agree_any(g, bad);
+}
+
+/* The files of a checkpoint against their hashes, file i on rank i mod ranks. */
+static int verify(const struct grid *g, const char *folder) {
+    struct checksum *list = NULL;
+    int n = 0;
+    if (!all_well(g, g->rank == 0 ? checksums_read(folder, &list, &n) : NULL)) return 0;
+    MPI_Bcast(&n, 1, MPI_INT, 0, g->world);
+    if (g->rank != 0) list = memory_alloc_array((size_t)n, sizeof *list);
+    MPI_Bcast(list, n * (int)sizeof *list, MPI_BYTE, 0, g->world);
+    char *problem = NULL;
+    for (int i = g->rank; i < n && !problem; i += g->n_ranks)
+        problem = checksums_verify(folder, &list[i]);
+    memory_free(list);
+    return all_well(g, problem);
+}
+
+/* The pieces of which the shard of (d, e) holds rows, into list[n] their numbers; returns how many.
+ */
+static int pieces_in(const struct shard_header *h, struct params *const *tables, int d, int e,
+                     const struct params *mine, const struct piece *pieces, int n, int *list) {
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        const struct param *t = &tables[e]->list[pieces[i].param - mine->list];
+        int64_t first, rows;
+        if (state_rows(t, h->dp_size, h->ep_size, d, e, &first, &rows) &&
+            first < pieces[i].first_row + pieces[i].rows && pieces[i].first_row < first + rows)
+            list[found++] = i;
+    }
+    return found;
+}
+
+/* Reads the pieces with these numbers from one shard. */
+static char *read_shard(struct model *m, const char *folder, int d, int e, struct piece *pieces,
+                        size_t *covered, const int *list, int n, float *bias, size_t n_bias) {
+    char *name = shard_name(d, e), *path = file_join(folder, name), *problem;
+    struct piece *some = memory_alloc_array((size_t)n + 1, sizeof *some);
+    size_t *filled = memory_alloc_array((size_t)n + 1, sizeof *filled);
+    for (int i = 0; i < n; i++) some[i] = pieces[list[i]];
+    problem = shard_read(m->be, path, some, n, filled, bias, n_bias);
+    for (int i = 0; i < n; i++) covered[list[i]] += filled[i];
+    memory_free(filled);
+    memory_free(some);
+    memory_free(path);
+    memory_free(name);
+    return problem;
+}
+
+/* Fills pieces from the shards of the grid in h, and the selection bias; opens only the shards that
+ * hold rows of them, and the first, which has the bias. */
+static char *read_pieces(struct model *m, const char *folder, const struct shard_header *h,
+                         struct piece *pieces, int n) {
+    size_t n_bias = (size_t)m->s.L * (size_t)m->s.E,
+           *covered = memory_alloc_array((size_t)n, sizeof *covered);
+    float *bias = memory_alloc_array(n_bias, sizeof *bias);
+    int *list = memory_alloc_array((size_t)n, sizeof *list);
+    struct params **tables = state_tables(&m->s, m->config, h->dp_size, h->ep_size);
+    char *problem = NULL;
+    for (int d = 0; d < h->dp_size && !problem; d++)
+        for (int e = 0; e < h->ep_size && !problem; e++) {
+            int k = pieces_in(h, tables, d, e, m->params, pieces, n, list), first = d + e == 0;
+            if (k == 0 && !first) continue;
+            problem =
+                read_shard(m, folder, d, e, pieces, covered, list, k, first ? bias : NULL, n_bias);
+        }
+    state_tables_free(tables, h->ep_size);
+    memory_free(list);
+    for (int i = 0; i < n && !problem; i++)
+        if (covered[i] != pieces[i].n)
+            problem = memory_format("%s: %zu of %zu values of %s/%s", folder, covered[i],
+                                    pieces[i].n, state_name(pieces[i].kind), pieces[i].param->name);
+    if (!problem) m->be->upload(m->be, m->bias, bias, n_bias * sizeof *bias);
+    memory_free(bias);
+    memory_free(covered);
+    return problem;
+}
+
+/* The same, and the header of shard 0; `pieces` are freed. */
+static char *read_state(struct model *m, const char *folder, struct shard_header *h,
+                        struct piece *pieces, int n) {
+    char *name = shard_name(0, 0), *path = file_join(folder, name),
+         *problem = shard_read_header(path, h);
+    if (!problem) problem = read_pieces(m, folder, h, pieces, n);
+    memory_free(pieces);
+    memory_free(path);
+    memory_free(name);
+    return problem;
+}
+
+/* The steps of a run's whole checkpoints, newest first, on every rank; the caller frees the list.
+ */
+static int64_t *list_steps(const struct grid *g, const char *run, int *n) {
+    int64_t *steps = g->rank == 0 ? checkpoint_list(run, n) : NULL;
+    MPI_Bcast(n, 1, MPI_INT, 0, g->world);
+    if (g->rank != 0) steps = memory_alloc_array((size_t)*n + 1, sizeof *steps);
+    if (*n > 0) MPI_Bcast(steps, *n, MPI_INT64_T, 0, g->world);
+    return steps;
+}
+
+int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header *header) {
+    struct model *m = o->model;
+    const struct grid *g = m->be->grid;
+    int n = 0, found = 0;
+    int64_t *steps = list_steps(g, run, &n);
+    for (int i = 0; i < n && !found; i++) {
+        int n_pieces;
+        struct piece *pieces = state_to_load(o, &n_pieces);
+        char *folder = checkpoint_folder(run, steps[i]);
+        if (verify(g, folder))
+            found = all_well(g, read_state(m, folder, header, pieces, n_pieces));
+        else
+            memory_free(pieces);
+        if (!found) log_info("checkpoint", "%s cannot be used", folder);
+        memory_free(folder);
+    }
+    memory_free(steps);
+    if (found) o->t = header->counters.updates;
+    return found;
+}
+
+/* Why the checkpoint is of another model, NULL: it has the same tensors, no more and no fewer. */
+static char *other_model(const struct model *m, const char *folder) {
+    struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
+    struct params *p = params_new(&m->s, &whole, m->config);
+    struct contents c = {.folder = NULL};
+    char *problem = contents_files(&c, folder);
+    if (!problem) problem = contents_tensors(&c);
+    for (int i = 0; i < p->n && !problem; i++) {
+        const struct param *t = &p->list[i], *there = NULL;
+        for (int k = 0; k < c.n_tensors && !there; k++)
+            if (strcmp(c.tensors[k].param.name, t->name) == 0) there = &c.tensors[k].param;
+        if (!there)
+            problem = memory_format("%s: has no tensor '%s'", folder, t->name);
+        else if (there->n_dims != t->n_dims || memcmp(there->dims, t->dims, sizeof t->dims) != 0)
+            problem = memory_format("%s: tensor '%s' has another shape than the model's", folder,
+                                    t->name);
+    }
+    if (!problem && c.n_tensors != p->n)
+        problem = memory_format("%s: has %d tensors, the model %d", folder, c.n_tensors, p->n);
+    contents_close(&c);
+    params_free(p);
+    return problem;
+}
+
+static int load_step(struct model *m, const char *folder) {
+    const struct grid *g = m->be->grid;
+    struct shard_header h;
+    int n;
+    if (!verify(g, folder)) return 0;
+    if (!all_well(g, g->rank == 0 ? other_model(m, folder) : NULL)) return 0;
+    struct piece *pieces = state_weights(m, &n);
+    return all_well(g, read_state(m, folder, &h, pieces, n));
+}
+
+char *checkpoint_find_weights(const char *path) {
+    static const char *const whole[] = {"model.safetensors", "checksums"};
+    char *found = NULL;
+    for (int i = 0; i < 2 && !found; i++) {
+        char *file = file_join(path, whole[i]);
+        if (file_exists(file)) found = memory_string(path);
+        memory_free(file);
+    }
+    if (found) return found;
+    char *final = file_join(path, "final_model"), *tensors = file_join(final, whole[0]);
+    int n;
+    int64_t *steps = checkpoint_list(path, &n);
+    if (file_exists(tensors))
+        found = memory_string(final);
+    else if (n > 0)
+        found = checkpoint_folder(path, steps[0]);
+    memory_free(steps);
+    memory_free(tensors);
+    memory_free(final);
+    return found;
+}
+
+/* Rank 0's text on every rank; the caller frees it. */
+static char *share_text(const struct grid *g, const char *text) {
+    int n = agree_int(g, g->rank == 0 ? (int)strlen(text) : 0);
+    char *copy = g->rank == 0 ? memory_string(text) : memory_alloc((size_t)n + 1);
+    MPI_Bcast(copy, n, MPI_CHAR, 0, g->world);
+    return copy;
+}
+
+void checkpoint_load_weights(struct model *m, const char *folder) {
+    const struct grid *g = m->be->grid;
+    char *path = share_text(g, folder), *tensors = file_join(path, "model.safetensors");
+    if (agree_int(g, g->rank == 0 && file_exists(tensors)))
+        hf_load(m, path);
+    else {
+        int loaded = load_step(m, path);
+        if (g->rank == 0 && !loaded)
+            die_user(EXIT_DATA, "%s: its weights cannot be used for this model", path);
+        user_agree();
+    }
+    memory_free(tensors);
+    memory_free(path);
+}

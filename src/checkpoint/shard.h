@@ -1,0 +1,50 @@
+/* One rank's file of a checkpoint: shard_dDDD_eEEE.h5, the pieces of state_to_save as contiguous
+ * datasets /master/NAME, /exp_avg/NAME, /exp_avg_sq/NAME of [rows, cols], each with its first
+ * global row. HDF5 lays the file out and closes it; then the data are written with
+ * pwrite, and the whole file is hashed on the way, since HDF5's own write path neither hashes nor
+ * survives a full disk. */
+#ifndef REGULON_CHECKPOINT_SHARD_H
+#define REGULON_CHECKPOINT_SHARD_H
+#include "checkpoint/state.h"
+#include "config/config.h"
+#include "grid/grid.h"
+
+/* What every shard of a checkpoint says of it. */
+struct shard_header {
+    char run_id[33];
+    int dp_size, ep_size, dp_rank, ep_rank;
+    int64_t micro_batches; /* M of a step, over the grid */
+    struct counters counters;
+};
+
+char *shard_name(int dp_rank, int ep_rank); /* "shard_d000_e000.h5"; the caller frees it */
+
+enum {
+    SHARD_ALIGNMENT = 4096
+}; /* bytes: data that begin so in memory are written without passing
+      through the page cache, where the file system can */
+
+/* Writing, in slices, by the I/O thread. `pieces` and their data (host memory) are borrowed until
+ * the end; bias[n_bias] is the router's selection bias, written by the shard of rank 0 (NULL
+ * elsewhere). */
+struct shard_writer;
+struct shard_writer *shard_writer_new(const char *path, const struct shard_header *h,
+                                      const struct config *c, const struct piece *pieces, int n,
+                                      const float *bias, const int64_t bias_shape[2]);
+int shard_writer_slice(struct shard_writer *w); /* 1: there is more; 0: done or failed */
+/* After the last slice: NULL, or why it failed (borrowed); the file's XXH3-128 as xxh128sum prints
+ * it; what `checksums` says of its datasets (the caller frees it); its size. */
+const char *shard_writer_error(const struct shard_writer *w);
+const char *shard_writer_hash(const struct shard_writer *w);
+char *shard_writer_remarks(const struct shard_writer *w);
+int64_t shard_writer_bytes(const struct shard_writer *w);
+void shard_writer_free(struct shard_writer *w);
+
+/* Reading. Each returns NULL or what is wrong, to be freed by the caller. */
+char *shard_read_header(const char *path, struct shard_header *h);
+
+/* Fills from one shard what of pieces[n], backend memory, it holds; covered[n] counts the elements
+ * filled. bias[n_bias] (host memory) is filled if the shard has it; it may be NULL. */
+char *shard_read(struct backend *be, const char *path, struct piece *pieces, int n, size_t *covered,
+                 float *bias, size_t n_bias);
+#endif
