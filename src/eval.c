@@ -4,32 +4,40 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "checkpoint/hf.h"
+#include "checkpoint/restore.h"
 #include "data/loader.h"
+#include "grid/watchdog.h"
 #include "train/evaluate.h"
 #include "train/run.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The deck and the weights of MODEL, a run folder: used.yaml and final_model. Rank 0; the caller
- * frees both. */
+/* The deck and the folder with the weights of MODEL, a run folder or one of its step folders. Rank
+ * 0; the caller frees both. */
 static void find_model(const char *model, char **deck, char **weights) {
-    char *used = file_join(model, "used.yaml"), *final = file_join(model, "final_model"),
-         *tensors = file_join(final, "model.safetensors");
-    *deck = *weights = NULL;
-    if (file_exists(used) && file_exists(tensors))
-        *deck = memory_string(used), *weights = memory_string(final);
-    else if (file_exists(used))
-        die_user(EXIT_DATA,
-                 "%s: a run folder without final_model/model.safetensors: did the run finish, with "
-                 "checkpoint.save_final_model?",
-                 model);
+    char *plain = memory_string(model); /* without a slash at its end */
+    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/';) plain[--n] = 0;
+    char *here = file_join(model, "used.yaml"), *folder = file_folder(plain),
+         *above = file_join(folder, "used.yaml"), *sums = file_join(model, "checksums");
+    *weights = checkpoint_find_weights(model);
+    if (file_exists(here))
+        *deck = memory_string(here);
+    else if (file_exists(sums) && file_exists(above))
+        *deck = memory_string(above);
     else
-        die_user(EXIT_DATA, "%s: not a run folder (it has no used.yaml)", model);
-    memory_free(used);
-    memory_free(final);
-    memory_free(tensors);
+        die_user(EXIT_DATA,
+                 "%s: neither a run folder (it has no used.yaml) nor a step folder of one", model);
+    if (!*weights)
+        die_user(EXIT_DATA,
+                 "%s: a run folder with neither a final_model nor a checkpoint: it has not saved "
+                 "its weights",
+                 model);
+    memory_free(plain);
+    memory_free(here);
+    memory_free(folder);
+    memory_free(above);
+    memory_free(sums);
 }
 
 static void print_evaluation(const struct run_data *d, const struct evaluation *e, int json) {
@@ -57,9 +65,10 @@ static void print_evaluation(const struct run_data *d, const struct evaluation *
                    k == d->markov.best ? "  (best)" : "");
 }
 
-static const char help[] = "regulon eval RUN [--json] [key=value ...]\n"
-                           "Loss of the run's final model on its held-out data: every target once, "
-                           "weight 1, no auxiliary losses.\n"
+static const char help[] = "regulon eval RUN|STEP_FOLDER [--json] [key=value ...]\n"
+                           "Loss of a run's final model, or else its newest checkpoint, or of one "
+                           "of its step folders, on the run's\n"
+                           "held-out data: every target once, weight 1, no auxiliary losses.\n"
                            "Keys override the run's own, for example "
                            "validation.data_path=other.fa, parallelism.ep_size=2.\n";
 
@@ -104,19 +113,22 @@ static void eval_run(struct config *c, const char *run, const char *weights, int
     c->parallelism.dp_size = run_dp_size(c);
     c->validation.enabled = 1; /* so that there must be held-out data */
     grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    watchdog_open(&g, c->watchdog.timeout_s, NULL, NULL);
     struct backend *be = run_backend(c, &g);
     char *cache = file_join(run, "cache");
     run_data_open(&d, c, cache);
     struct model *m = model_new(c, be, loader_capacity(c), /*with_gradients=*/0);
     struct batch *b = batch_new(m->capacity);
-    hf_load(m, weights);
+    checkpoint_load_weights(m, weights);
+    watchdog_part(WATCHDOG_VALIDATION, 0);
     struct evaluation e =
-        evaluate_streams(m, d.held_out, d.n_held_out, c->validation.num_batches, b);
+        evaluate_streams(m, d.held_out, d.n_held_out, c->validation.num_batches, b, NULL, NULL);
     if (g.rank == 0) print_evaluation(&d, &e, json);
     batch_free(b);
     model_free(m);
     run_data_close(&d);
     backend_close(be);
+    watchdog_close();
     grid_close(&g);
     memory_free(cache);
 }
@@ -132,7 +144,6 @@ int eval_main(int argc, char **argv) {
     const char *run = read_words(argc, argv, &json, words, &n);
     if (log_rank() == 0) find_model(run, &deck, &weights);
     user_agree();
-    if (!weights) weights = file_join(run, "final_model");
     struct config *c = config_load_all(deck, words, n);
     choose_grid(c, words, n);
     eval_run(c, run, weights, json);

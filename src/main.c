@@ -10,6 +10,7 @@
 #include "data/pack.h"
 #include "grid/grid.h"
 #include "info.h"
+#include "selftest.h"
 #include "train/train.h"
 #include <mpi.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static const struct verb {
     {"train", "train the model that a deck describes", train_main},
     {"eval", "loss of a trained model on held-out data", eval_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
-    {"info", "what a deck, corpus or metrics file holds", info_main},
+    {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
+    {"selftest", "are this machine and this folder fit for a run?", selftest_main},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
@@ -72,13 +74,13 @@ int main(int argc, char **argv) {
     if (strcmp(name, "--help") == 0)
         return print_usage(stdout), argc > 1 ? EXIT_FINISHED : EXIT_USAGE;
     int level, rank, n_ranks;
+    h5_open_library();
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     handle_mpi_errors();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     log_open(rank);
     grid_guard_launch(n_ranks);
-    h5_open_library();
     const struct verb *verb = find_verb(name);
     if (!verb && rank == 0) refuse_verb(name);
     user_agree();

@@ -71,7 +71,8 @@ static void reference(const char *deck, unsigned with, double *loss, double *nor
         batches[r] = batch_new(CAPACITY);
         if (with >> r & 1) fill(batches[r], r);
     }
-    struct step_sums sums = step_gradients(t.m, t.o, (const struct batch *const *)batches, 4);
+    struct step_sums sums =
+        step_gradients(t.m, t.o, (const struct batch *const *)batches, 4, NULL, 0);
     *loss = sums.loss, *norm = sums.grad_norm;
     for (int r = 0; r < 4; r++) batch_free(batches[r]);
     trial_close(&t);
@@ -91,7 +92,7 @@ static void check(const char *what, int A, unsigned with) {
     float *before = memory_alloc_array(size, sizeof *before);
     memcpy(before, t.m->weights, size * sizeof *before);
     trial_poison(&t);
-    struct step_sums sums = step_gradients(t.m, t.o, (const struct batch *const *)&b, 1);
+    struct step_sums sums = step_gradients(t.m, t.o, (const struct batch *const *)&b, 1, NULL, 0);
     int ok = sums.finite && all_finite(t.m->grads, size);
     step_apply(t.o, &sums, t.c->optimizer.lr);
     tap_ok(ok && all_finite(t.m->weights, size), "%s: finite", what);

@@ -63,12 +63,13 @@ both 78 './none.yaml: No such file or directory' train ./none.yaml
 both 78 'modle.hidden_size: unknown key; did you mean model.hidden_size? (command line)' $train modle.hidden_size=1
 both 64 'eval: which model? regulon eval RUN [key=value ...]' eval
 both 64 "eval: unknown option '--jsn'; see regulon eval --help" eval --jsn
-both 65 '.: not a run folder (it has no used.yaml)' eval .
-both 65 './nowhere: not a run folder (it has no used.yaml)' eval ./nowhere
-both 64 'info: which file? regulon info DECK|CORPUS|METRICS|RUN ...' info
+both 65 '.: neither a run folder (it has no used.yaml) nor a step folder of one' eval .
+both 65 './nowhere: neither a run folder (it has no used.yaml) nor a step folder of one' eval ./nowhere
+both 64 'info: which file? regulon info DECK|CORPUS|METRICS|RUN|CHECKPOINT ...' info
 both 78 './nothing.yaml: No such file or directory' info ./nothing.yaml
 
 # sizes that do not go together
+both 78 'train.max_hours (0.05 h) leaves no time beside train.reserve_minutes (5 min)' $train train.max_hours=0.05
 both 78 'model.num_experts_per_tok (5) is above model.num_local_experts (4)' $train model.num_experts_per_tok=5
 both 78 'model.num_local_experts (4) is not a multiple of parallelism.ep_size (3)' $train parallelism.ep_size=3
 both 78 'model.num_attention_heads (4) is not a multiple of model.num_key_value_heads (3)' $train \
@@ -127,5 +128,5 @@ runs 1 'evaluation on another grid' eval two parallelism.ep_size=1 validation.da
 head -c 10000 two/final_model/model.safetensors >short.tmp && mv short.tmp two/final_model/model.safetensors
 both 65 "two/final_model/model.safetensors: tensor 'model.embed_tokens.weight' lies beyond the end of the file" eval two parallelism.ep_size=1 validation.data_path=a.fa
 rm -r two/final_model
-both 65 'two: a run folder without final_model/model.safetensors: did the run finish, with checkpoint.save_final_model?' eval two
+both 65 'two: a run folder with neither a final_model nor a checkpoint: it has not saved its weights' eval two
 echo "1..$n"

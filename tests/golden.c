@@ -163,7 +163,7 @@ static void check_trajectory(struct model *m, struct optimizer *o, const struct 
           *norm = read_floats(r, "traj.grad_norm", NULL);
     double worst_loss = 0, worst_norm = 0, coef = m->config->model.router_aux_loss_coef;
     for (int64_t s = 0; s < n; s++) {
-        struct step_sums sums = step_gradients(m, o, &b, 1);
+        struct step_sums sums = step_gradients(m, o, &b, 1, NULL, 0);
         double total = sums.loss + coef * sums.aux;
         double e = fabs(total / (double)loss[s] - 1),
                f = fabs(sums.grad_norm / (double)norm[s] - 1);
@@ -233,7 +233,7 @@ static void check_case(const char *folder, const struct grid *g) {
     double e = logits_error(m, &r, g);
     MPI_Allreduce(MPI_IN_PLACE, &e, 1, MPI_DOUBLE, MPI_MAX, g->world);
     tap_ok(e <= 2e-5, "logits within 2e-5: worst %.2e", e);
-    struct step_sums sums = step_gradients(m, o, &only, 1);
+    struct step_sums sums = step_gradients(m, o, &only, 1, NULL, 0);
     e = fabs(sums.loss / read_scalar(&r, "loss_ce") - 1);
     tap_ok(e <= 1e-6, "cross-entropy within 1e-6: %.2e", e);
     e = fabs(sums.aux / read_scalar(&r, "loss_aux") - 1);

@@ -257,7 +257,7 @@ static void check_variant(const struct variant *v, int dp, int ep) {
         for (int i = 0; i < t.m->s.L * t.m->s.E; i++) t.m->bias[i] = 0.05f * (float)(i % 3);
     choose_weights(&t, batches);
     struct step_sums sums =
-        step_gradients(t.m, t.o, (const struct batch *const *)batches, MICRO_STEPS);
+        step_gradients(t.m, t.o, (const struct batch *const *)batches, MICRO_STEPS, NULL, 0);
     float *g = memory_alloc_array(t.m->params->size, sizeof *g);
     t.be->download(t.be, g, t.m->grads, t.m->params->size * sizeof *g);
     double loss = total_loss(&t, batches, &routing),

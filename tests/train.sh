@@ -139,6 +139,6 @@ last=$(numbers bad.out | awk 'END { print $1 }')
 [ $code = 76 ] && [ "$(cat bad/status.json)" = "{\"code\": 76, \"step\": $last, \"num_train_steps\": 60}" ] && [ ! -e bad/final_model ]
 ok $? "numbers that overflow end the run with 76, after step $last"
 grep -q "stopped at step $last: 3 steps in a row" err && regulon 1 info bad >said &&
-    grep -q "step $last  skipped_step: loss .*; 3 in a row" said && [ "$(numbers bad.out | tail -n 3 | grep -c nan)" = 3 ]
+    grep -q "step $last  skipped_step: loss .*, 3 in a row; micro-batches" said && [ "$(numbers bad.out | tail -n 3 | grep -c nan)" = 3 ]
 ok $? 'each skipped step is an event, and a line'
 echo "1..$n"

@@ -1,10 +1,12 @@
 #include "config.h"
 #include "train/evaluate.h"
 #include "data/loader.h"
+#include "grid/watchdog.h"
 #include <math.h>
 
 struct evaluation evaluate_streams(struct model *m, struct stream *const *streams, int n_streams,
-                                   int64_t n_batches, struct batch *b) {
+                                   int64_t n_batches, struct batch *b, evaluate_stop *stop,
+                                   const void *context) {
     const struct grid *g = m->be->grid;
     double sums[2] = {0, 0};
     for (int i = 0; i < n_streams; i++) {
@@ -13,6 +15,8 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
         int64_t share = n_batches / n_streams + (i < n_batches % n_streams);
         if (n_batches > 0 && n > share) n = share;
         for (int64_t first = 0; first < n; first += g->n_ranks) {
+            watchdog_phase(WATCHDOG_DATA, -1);
+            if (stop && agree_any(g, stop(context))) return (struct evaluation){.stopped = 1};
             /* a rank past the end takes part with no tokens */
             if (first + g->rank < n)
                 loader_fill_chunk(streams[i], first + g->rank, b);

@@ -8,11 +8,17 @@ struct evaluation {
     double loss;          /* mean -log p over the targets, nats; NaN without targets */
     double bits_per_base; /* loss / ln 2 */
     double targets;
+    int stopped; /* it was given up: the other fields mean nothing */
 };
+
+/* Asked on every rank before each round of micro-batches whether the evaluation is to be given up;
+ * one rank's yes is enough. */
+typedef int evaluate_stop(const void *context);
 
 /* n_batches micro-batches (0: all), shared out evenly among the streams, each stream from its first
  * on in fixed order, micro-batch i of a stream on rank i mod ranks; each target counts once, with
- * weight 1. `b` is scratch of the model's capacity. Collective over world. */
+ * weight 1. `b` is scratch of the model's capacity. `stop` may be NULL. Collective over world. */
 struct evaluation evaluate_streams(struct model *m, struct stream *const *streams, int n_streams,
-                                   int64_t n_batches, struct batch *b);
+                                   int64_t n_batches, struct batch *b, evaluate_stop *stop,
+                                   const void *context);
 #endif

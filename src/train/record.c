@@ -2,6 +2,8 @@
 #include "train/record.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "grid/watchdog.h"
+#include "train/journal.h"
 #include "train/report.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,13 +67,32 @@ static double peak_memory(const struct grid *g) {
     return most;
 }
 
+/* An event of a step, with the micro-batches it was made of (their numbers in the run). Rank 0. */
+static void note(struct run *run, enum metrics_event kind, int64_t step, const char *what) {
+    char text[240];
+    int64_t M = run->grid.n_ranks * run->config->grad_acc_steps;
+    snprintf(text, sizeof text, "%s; micro-batches %lld to %lld", what, (long long)((step - 1) * M),
+             (long long)(step * M - 1));
+    log_info("train", "step %lld %s: %s", (long long)step,
+             kind == EVENT_SKIPPED ? "skipped" : "is a spike", text);
+    journal_event(run->metrics, kind, step, text);
+}
+
 static void note_skipped(struct record *r, struct run *run, int64_t step,
                          const struct step_sums *s) {
-    char text[200];
-    snprintf(text, sizeof text, "loss %g, gradient norm %g; %lld in a row", s->loss, s->grad_norm,
+    char text[120];
+    snprintf(text, sizeof text, "loss %g, gradient norm %g, %lld in a row", s->loss, s->grad_norm,
              (long long)r->bad_steps);
-    log_info("train", "step %lld skipped: %s", (long long)step, text);
-    if (run->grid.rank == 0) metrics_event(run->metrics, EVENT_SKIPPED, step, text);
+    note(run, EVENT_SKIPPED, step, text);
+}
+
+static void note_spike(struct record *r, struct run *run, int64_t step, double loss) {
+    char text[120];
+    struct spike spike = spike_note(&r->spikes, loss, run->config->train.spike_mads);
+    if (!spike.found) return;
+    snprintf(text, sizeof text, "loss %g, median before %g, median absolute deviation %.2g", loss,
+             spike.median, spike.mad);
+    note(run, EVENT_SPIKE, step, text);
 }
 
 void record_end(struct record *r, struct run *run, int64_t step, const struct step_sums *s,
@@ -79,15 +100,20 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
     struct model *m = run->model;
     const struct config *c = run->config;
     double now = MPI_Wtime(), step_s = now - r->start;
+    if (step_s > run->slowest_step_s) run->slowest_step_s = step_s;
     r->tokens += (int64_t)s->tokens;
     r->bad_steps = s->finite ? 0 : r->bad_steps + 1;
-    if (!s->finite) note_skipped(r, run, step, s);
+    if (!s->finite && run->grid.rank == 0) note_skipped(r, run, step, s);
+    if (s->finite && run->grid.rank == 0) note_spike(r, run, step, s->loss);
+    watchdog_phase(WATCHDOG_RECORD, -1);
     int due = step == 1 || step % c->logger.frequency == 0 || step == c->num_train_steps;
     if (!due) return;
     double mine[N_PHASES] = {
-        [PHASE_DATA] = r->drawn - r->start, [PHASE_FORWARD] = m->forward_s,
-        [PHASE_BACKWARD] = m->backward_s,   [PHASE_EXCHANGE] = run->be->exchange_s,
-        [PHASE_REDUCE] = s->reduce_s,       [PHASE_OPTIMIZER] = now - r->gradients};
+        [PHASE_DATA] = r->drawn - r->start,   [PHASE_FORWARD] = m->forward_s,
+        [PHASE_BACKWARD] = m->backward_s,     [PHASE_EXCHANGE] = run->be->exchange_s,
+        [PHASE_REDUCE] = s->reduce_s,         [PHASE_OPTIMIZER] = now - r->gradients,
+        [PHASE_CHECKPOINT] = r->checkpoint_s, [PHASE_TOTAL] = step_s};
+    r->checkpoint_s = 0;
     double flops = shape_flops(&m->s, s->tokens, s->sum_len2) / step_s / run->grid.n_ranks;
     float *entropy = memory_alloc_array((size_t)m->s.L, sizeof *entropy);
     for (int l = 0; l < m->s.L; l++)
@@ -113,7 +139,7 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
     gather_timing(&run->grid, mine, row.timing);
     if (run->grid.rank == 0) {
         report_step(c, &row, load_balance(m));
-        metrics_step(run->metrics, &row);
+        journal_step(run->metrics, &row, m->s.L, m->s.E);
     }
     memory_free(entropy);
 }

@@ -2,12 +2,15 @@
 #ifndef REGULON_TRAIN_RECORD_H
 #define REGULON_TRAIN_RECORD_H
 #include "train/run.h"
+#include "train/spike.h"
 #include "train/step.h"
 
 struct record {
     int64_t tokens;                 /* real tokens so far, whole grid */
     int64_t bad_steps;              /* skipped, in a row */
     double start, drawn, gradients; /* MPI_Wtime */
+    struct spike_window spikes;
+    double checkpoint_s; /* that training stood still for a checkpoint since the last row */
 };
 
 /* The marks of a step, in this order. record_end prints and writes where the step is due

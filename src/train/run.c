@@ -1,16 +1,26 @@
 #include "config.h"
 #include "base/die.h"
 #include "base/file.h"
+#include "base/h5.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/revision.h"
+#include "base/stop.h"
 #include "base/text.h"
+#include "checkpoint/lock.h"
+#include "checkpoint/probe.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
+#include "grid/watchdog.h"
 #include "train/folder.h"
 #include "train/run.h"
+#include <errno.h>
 #include <hdf5.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -62,9 +72,7 @@ struct backend *run_backend(const struct config *c, const struct grid *g) {
     return backend_open("cpu", g);
 }
 
-/* FLOP/s of a matrix product that fits the caches, the best of a few: what MFU is relative to. All
- * ranks at once. */
-static double measure_peak(struct backend *be) {
+double run_measure_peak(struct backend *be) {
     enum { N = 512, TIMES = 6 };
     float *x = be->alloc(be, 3 * N * N * sizeof *x);
     double best = 0;
@@ -112,17 +120,22 @@ static void first_lines(const struct run *r) {
                  r->data.markov.best, r->data.markov.bits_per_base[r->data.markov.best]);
 }
 
+static int is_metrics(const char *path) {
+    char *format = h5_read_format(path);
+    int is = format && strcmp(format, "regulon metrics") == 0;
+    memory_free(format);
+    return is;
+}
+
 static void open_metrics(struct run *r) {
     const struct config *c = r->config;
     char *path = file_join(r->folder, "metrics.h5");
     char *grid = memory_format("dp %d x ep %d", r->grid.dp_size, r->grid.ep_size);
     char *backend = memory_format("%s (%s)", r->be->name, r->be->details);
-    char *id = memory_format(
-        "%016llx", (unsigned long long)random_bits(c->seed, RANDOM_ORDER, (uint64_t)time(NULL)));
     struct metrics_run run = {
         .grid = grid,
         .backend = backend,
-        .run_id = id,
+        .run_id = r->run_id,
         .n_layers = r->model->s.L,
         .n_experts = r->model->s.E,
         /* step 1, every so many, and the last */
@@ -131,59 +144,197 @@ static void open_metrics(struct run *r) {
         .n_validation_rows =
             c->validation.enabled ? c->num_train_steps / c->validation.eval_interval + 2 : 0};
     memcpy(run.markov_bits_per_base, r->data.markov.bits_per_base, sizeof run.markov_bits_per_base);
-    r->metrics = metrics_create(path, c, &run);
+    int goes_on = r->start.step > 0 && file_exists(path);
+    if (goes_on && !is_metrics(path)) {
+        char *aside = memory_format("%s.damaged", path);
+        int moved = rename(path, aside) == 0;
+        log_warn("metrics", "%s cannot be read; %s", path,
+                 moved ? "it is now metrics.h5.damaged, and a new one begins" : strerror(errno));
+        goes_on = 0;
+        memory_free(aside);
+    }
+    r->metrics =
+        goes_on ? metrics_resume(path, c, &run, r->start.step) : metrics_create(path, c, &run);
     memory_free(path);
     memory_free(grid);
     memory_free(backend);
-    memory_free(id);
 }
 
-/* MPI counts in int, so a rank's part of a tensor must fit one. The same on all ranks: rank 0
- * speaks. */
-static void check_sizes(const struct run *r) {
-    struct shape s = shape_of(r->config);
-    struct params *p = params_new(&s, &r->grid, r->config);
-    for (int i = 0; r->grid.rank == 0 && i < p->n; i++)
-        if (p->list[i].n > INT_MAX)
+/* What the deck says of parameters must fit them. Rank 0. */
+static void check_params(const struct config *c, const struct grid *g) {
+    struct shape s = shape_of(c);
+    struct params *p = params_new(&s, g, c);
+    char *word = params_unmatched(p, c->train.freeze);
+    int trained = 0;
+    if (word) die_user(EXIT_CONFIG, "train.freeze: no parameter is called '%s'", word);
+    for (int i = 0; i < p->n; i++) {
+        const struct param *t = &p->list[i];
+        trained += !params_match(t, c->train.freeze);
+        if (t->n > INT_MAX) /* MPI counts in int */
             die_user(EXIT_CONFIG,
                      "%s has %zu elements on a rank, more than %d: spread the experts over "
                      "more ranks (parallelism.ep_size)",
-                     p->list[i].name, p->list[i].n, INT_MAX);
-    user_agree();
+                     t->name, t->n, INT_MAX);
+    }
+    if (!trained)
+        die_user(EXIT_CONFIG, "train.freeze: '%s' leaves nothing to train", c->train.freeze);
     params_free(p);
 }
 
-void run_open(struct run *r, struct config *c, int dp_size) {
+/* A new run's id, or that of the run that goes on; the same on all ranks. */
+static void choose_id(struct run *r, const struct shard_header *h) {
+    uint64_t when = (uint64_t)time(NULL);
+    if (r->start.step > 0)
+        snprintf(r->run_id, sizeof r->run_id, "%s", h->run_id);
+    else
+        snprintf(r->run_id, sizeof r->run_id, "%016llx",
+                 (unsigned long long)random_bits(r->config->seed, RANDOM_ORDER, when));
+    MPI_Bcast(r->run_id, sizeof r->run_id, MPI_CHAR, 0, r->grid.world);
+}
+
+/* Numbers of ranks next to n that can share M micro-batches on grids of this ep_size, as text; the
+ * caller frees it. */
+static char *near_ranks(int64_t M, int64_t ep, int64_t n) {
+    int64_t below = n - 1, above = n + 1;
+    while (below > 0 && (M % below || below % ep)) below--;
+    while (above <= M && (M % above || above % ep)) above++;
+    if (below > 0 && above <= M)
+        return memory_format("%lld or %lld can", (long long)below, (long long)above);
+    return below > 0 || above <= M
+               ? memory_format("%lld can", (long long)(below > 0 ? below : above))
+               : memory_string("with this parallelism.ep_size no number of ranks can");
+}
+
+/* The global batch of a run stays what it was on any grid: M = ranks x grad_acc_steps. */
+static void keep_batch(struct run *r, const struct shard_header *h) {
+    struct config *c = r->config;
+    int n = r->grid.n_ranks;
+    if (h->micro_batches % n != 0 && r->grid.rank == 0)
+        die_user(EXIT_CONFIG,
+                 "the run has %lld micro-batches a step, which %d ranks cannot share; %s",
+                 (long long)h->micro_batches, n,
+                 near_ranks(h->micro_batches, c->parallelism.ep_size, n));
+    user_agree();
+    if (h->micro_batches / n != c->grad_acc_steps)
+        log_info("train",
+                 "grad_acc_steps becomes %lld, so that a step keeps its %lld micro-batches",
+                 (long long)(h->micro_batches / n), (long long)h->micro_batches);
+    c->grad_acc_steps = h->micro_batches / n;
+}
+
+/* The weights of a new run: random, or another run's. Moments and counters are zero. */
+static void begin_weights(struct run *r) {
+    const char *from = r->config->checkpoint.init_from;
+    char *folder = NULL;
+    model_init(r->model, r->config->seed);
+    if (!from) return;
+    if (r->grid.rank == 0) {
+        folder = checkpoint_find_weights(from);
+        if (!folder)
+            die_user(EXIT_DATA,
+                     "checkpoint.init_from: %s holds no weights: neither a run folder with a "
+                     "checkpoint or a final_model, nor a step folder, nor a Hugging Face folder",
+                     from);
+    }
+    user_agree();
+    checkpoint_load_weights(r->model, folder);
+    if (folder) log_info("checkpoint", "a new run, from the weights in %s", folder);
+    memory_free(folder);
+}
+
+/* Goes on from the newest sound checkpoint of the folder, if that is wanted and there is one. */
+static void restore(struct run *r, int resumes, struct shard_header *h) {
+    if (!resumes) return;
+    if (!checkpoint_restore(r->optimizer, r->folder, h)) {
+        if (r->grid.rank == 0)
+            die_user(EXIT_DATA,
+                     "%s: no checkpoint in it is sound; --fresh starts anew and moves them aside",
+                     r->folder);
+        user_agree();
+    }
+    r->start = h->counters;
+    if (r->grid.rank == 0) checkpoint_set_aside(r->folder, r->start.step);
+    log_info("checkpoint", "goes on after step %lld (saved on dp %d x ep %d)",
+             (long long)r->start.step, h->dp_size, h->ep_size);
+    keep_batch(r, h);
+}
+
+/* status.json of a run that the watchdog ends. */
+static void note_lost(void *context, int code, int64_t step, const char *seen) {
+    const struct run *r = context;
+    if (lock_is_ours(r->lock)) folder_write_status(r->config, code, step, seen);
+}
+
+/* Keys that are other than at the last start. Rank 0. */
+static void note_changes(struct run *r, const char *changes) {
+    char *text = memory_format("changed: %s", changes);
+    log_info("train", "%s", text);
+    metrics_event(r->metrics, EVENT_RESUME, r->start.step, text);
+    memory_free(text);
+}
+
+int run_is_due(const struct config *c, int64_t step, int64_t interval) {
+    return interval > 0 && (step % interval == 0 || step == c->num_train_steps);
+}
+
+void run_open(struct run *r, struct config *c, int dp_size, int fresh) {
+    struct shard_header h;
+    int resumes = 0;
+    char *changes = NULL, *used = NULL;
     memset(r, 0, sizeof *r);
     r->config = c;
     r->folder = memory_string(c->checkpoint.ckpt_dir);
     grid_open(&r->grid, MPI_COMM_WORLD, dp_size, (int)c->parallelism.ep_size);
+    watchdog_open(&r->grid, c->watchdog.timeout_s, note_lost, r);
     r->be = run_backend(c, &r->grid);
-    r->peak_flops = measure_peak(r->be);
+    r->peak_flops = run_measure_peak(r->be);
     char *cache = file_join(r->folder, "cache");
     run_data_open(&r->data, c, cache);
     memory_free(cache);
-    if (r->grid.rank == 0) folder_begin(c);
+    if (r->grid.rank == 0) check_params(c, &r->grid);
     user_agree();
+    probe_run(&r->grid, c, !fresh && c->checkpoint.resume_from_checkpoint);
+    if (r->grid.rank == 0) {
+        used = folder_used_text(c); /* before what follows from this job is filled in */
+        resumes = folder_begin(c, fresh, &changes);
+    }
+    user_agree();
+    resumes = agree_int(&r->grid, resumes);
     c->parallelism.dp_size = dp_size; /* used.yaml keeps auto */
-    check_sizes(r);
     int capacity = loader_capacity(c);
     r->model = model_new(c, r->be, capacity, /*with_gradients=*/1);
-    model_init(r->model, c->seed);
     r->optimizer = optimizer_new(r->model);
+    if (!resumes) begin_weights(r);
+    restore(r, resumes, &h);
+    choose_id(r, &h);
     r->loader = loader_open(c, r->data.train, r->data.weights, r->data.n_sources, r->grid.rank,
-                            r->grid.n_ranks, 0);
+                            r->grid.n_ranks, r->start.step);
     r->batches = memory_alloc_array((size_t)c->grad_acc_steps, sizeof *r->batches);
     for (int64_t i = 0; i < c->grad_acc_steps; i++) r->batches[i] = batch_new(capacity);
     r->scratch = batch_new(capacity);
+    r->saver = saver_new(r->optimizer, r->folder, r->run_id, c->checkpoint.max_checkpoints,
+                         c->checkpoint.keep_every_n_steps);
     if (r->grid.rank == 0) {
         first_lines(r);
         open_metrics(r);
+        if (changes[0]) note_changes(r, changes);
+        r->validate_first = r->start.step > 0 && c->validation.enabled &&
+                            run_is_due(c, r->start.step, c->validation.eval_interval) &&
+                            metrics_last_validation(r->metrics) < r->start.step;
+        folder_write_used(c, used);
     }
+    user_agree();
+    r->validate_first = agree_int(&r->grid, r->validate_first);
+    memory_free(changes);
+    memory_free(used);
+    io_open();
 }
 
 void run_close(struct run *r) {
+    watchdog_part(WATCHDOG_CLOSING, -1);
+    io_close();
     metrics_close(r->metrics);
+    saver_free(r->saver);
     loader_close(r->loader);
     batch_free(r->scratch);
     for (int64_t i = 0; i < r->config->grad_acc_steps; i++) batch_free(r->batches[i]);
@@ -192,6 +343,7 @@ void run_close(struct run *r) {
     model_free(r->model);
     run_data_close(&r->data);
     backend_close(r->be);
+    watchdog_close();
     grid_close(&r->grid);
     memory_free(r->folder);
     config_free(r->config);

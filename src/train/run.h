@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "data/markov.h"
 #include "data/stream.h"
+#include "checkpoint/saver.h"
 #include "metrics/metrics.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
@@ -34,9 +35,17 @@ struct run {
     struct model *model;
     struct optimizer *optimizer;
     struct metrics *metrics; /* rank 0 only */
-    struct batch **batches;  /* [grad_acc_steps] of a step */
-    struct batch *scratch;   /* for validation */
-    double peak_flops;       /* FLOP/s of this rank's matrix product, measured at start */
+    struct lock *lock;       /* of the folder, rank 0; NULL on the others */
+    struct saver *saver;
+    int failed_saves;      /* in a row */
+    double slowest_step_s; /* of this start */
+    int said_lead;         /* how early a job's signal must come */
+    struct counters start; /* what was done before this start */
+    int validate_first;    /* the validation due after start.step has no row yet */
+    char run_id[33];
+    struct batch **batches; /* [grad_acc_steps] of a step */
+    struct batch *scratch;  /* for validation */
+    double peak_flops;      /* FLOP/s of this rank's matrix product, measured at start */
 };
 
 /* Packs what is not packed (rank 0), opens the corpora, cuts the streams, fits the Markov baseline
@@ -53,9 +62,16 @@ int run_dp_size(const struct config *c);
  * on rank 0. Collective. */
 struct backend *run_backend(const struct config *c, const struct grid *g);
 
+/* FLOP/s of this rank in a matrix product that fits the caches, the best of a few: what MFU is
+ * relative to. All ranks at once: collective over world. */
+double run_measure_peak(struct backend *be);
+
+/* 1 when a thing done every `interval` steps (0: never) and at the end is due after `step`. */
+int run_is_due(const struct config *c, int64_t step, int64_t interval);
+
 /* Opens a training run on dp_size x ep_size ranks in its folder, which exists; an earlier run's
  * files are moved away once deck and data are good. Collective over MPI_COMM_WORLD. The caller has
  * loaded the deck, which the run takes over. */
-void run_open(struct run *r, struct config *c, int dp_size);
+void run_open(struct run *r, struct config *c, int dp_size, int fresh);
 void run_close(struct run *r);
 #endif

@@ -22,7 +22,8 @@ struct step_sums {
  * m->entropy_sum) are the whole grid's. Collective over world: every rank has the same n; a
  * micro-batch may be empty. */
 struct step_sums step_gradients(struct model *m, struct optimizer *o,
-                                const struct batch *const *batches, int n);
+                                const struct batch *const *batches, int n, double *votes,
+                                int n_votes);
 
 /* Clips, updates, moves the selection bias; nothing at all when the sums are not finite. Collective
  * over world. */

@@ -1,0 +1,64 @@
+#!/bin/sh
+# A run of four ranks goes on on four, two and one, with the same batches and so the same losses; the whole tensors of a
+# checkpoint are seen through index.h5, each expert once; a number of ranks that cannot share the batch is refused.
+# shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
+MPIEXEC=${MPIEXEC:-mpiexec}
+PYTHON3=${PYTHON3:-python3}
+regulon=$PWD/regulon
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+n=0
+ok() { # STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
+}
+regulon() { # RANKS WORD...
+    ranks=$1
+    shift
+    timeout -s KILL 200 $MPIEXEC -n "$ranks" "$regulon" "$@" >out 2>err
+}
+if ! "$PYTHON3" -c 'import h5py' 2>/dev/null; then
+    echo '1..0 # SKIP no Python with h5py'
+    exit 0
+fi
+
+train="train L0_sanity train.verdict=false dataset.token_micro_batch_size=128 checkpoint.save_every_n_steps=4"
+regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=4
+ok $? 'four steps on 2 x 2'
+cp -r on4 on2 && cp -r on4 on1 && cp -r on4 flat
+regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=12
+ok $? 'on on 2 x 2'
+regulon 2 $train checkpoint.ckpt_dir=on2 parallelism.ep_size=1 num_train_steps=12 && grep -q 'grad_acc_steps becomes 2' err
+ok $? 'on on 2 x 1'
+regulon 1 $train checkpoint.ckpt_dir=on1 parallelism.ep_size=1 num_train_steps=12 parallelism.shard=none && grep -q 'grad_acc_steps becomes 4' err
+ok $? 'on on 1 x 1, shard none'
+regulon 4 $train checkpoint.ckpt_dir=flat parallelism.ep_size=4 num_train_steps=12
+ok $? 'on on 1 x 4'
+"$PYTHON3" - on4 on2 on1 flat <<'EOF_PYTHON'
+import sys, h5py
+curves = [h5py.File(run + "/metrics.h5")["steps/loss"][:] for run in sys.argv[1:]]
+steps = [list(h5py.File(run + "/metrics.h5")["steps/step"][:]) for run in sys.argv[1:]]
+assert all(s == list(range(1, 13)) for s in steps), steps
+worst = max(abs(a - b) / a for other in curves[1:] for a, b in zip(curves[0], other))
+print(f"# losses differ by {worst:.1e} relative")
+assert (curves[0][4:] != curves[2][4:]).any(), "the same bits: is it another grid?"
+assert worst < 1e-6
+EOF_PYTHON
+ok $? 'the losses of steps 5 to 12 agree to 1e-6 on all grids, and no step is there twice'
+"$PYTHON3" - on4/step_000000012 flat/step_000000012 <<'EOF_PYTHON'
+import sys, h5py, numpy
+for folder in sys.argv[1:]:
+    with h5py.File(folder + "/index.h5") as index:
+        assert sorted(index["master"]) == sorted(index["exp_avg"]) == sorted(index["exp_avg_sq"])
+        for kind in "master", "exp_avg", "exp_avg_sq":
+            for name, tensor in index[kind].items():
+                assert not numpy.isnan(tensor[...]).any(), name
+                if ".experts." in name:
+                    assert len({e.tobytes() for e in tensor[...]}) == tensor.shape[0] == 4, name
+EOF_PYTHON
+ok $? 'index.h5 shows every tensor whole, and all experts, which differ'
+regulon 3 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=1 num_train_steps=14
+[ $? = 78 ] && grep -q '^regulon: the run has 4 micro-batches a step, which 3 ranks cannot share; 2 or 4 can' err
+ok $? 'three ranks cannot share four micro-batches: refused, with those that can'
+echo "1..$n"
