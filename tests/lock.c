@@ -349,15 +349,15 @@ static void check_save(void) {
     io_wait();
     tap_ok(saved == 1 && refused == -1 && file_exists("lock.a/step_000000001/checksums") &&
                !file_exists("lock.a/step_000000002") &&
-               !file_exists("lock.a/step_000000002.tmp/checksums"),
+               !file_exists("lock.a/step_000000002.1.2.tmp/checksums"),
            "a save of an owner that lost its lock fails before the rename");
-    tap_ok(file_exists("lock.a/step_000000002.tmp/shard_d000_e000.h5"),
+    tap_ok(file_exists("lock.a/step_000000002.1.2.tmp/shard_d000_e000.h5"),
            "and removes nothing that may be the new owner's");
     saver_free(s);
     trial_close(&t);
     lock_close(lock);
     file_remove_folder("lock.a/step_000000001");
-    file_remove_folder("lock.a/step_000000002.tmp");
+    file_remove_folder("lock.a/step_000000002.1.2.tmp");
     file_remove_folder("lock.a");
 }
 
