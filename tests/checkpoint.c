@@ -84,18 +84,6 @@ static void open_grid(struct trial *t, MPI_Comm comm, struct grid_size g, const 
     memory_free(text);
 }
 
-static void clear(const char *folder) {
-    int n;
-    int64_t *list = checkpoint_list(folder, &n);
-    for (int i = 0; i < n; i++) {
-        char *path = checkpoint_folder(folder, list[i]);
-        file_remove_folder(path);
-        memory_free(path);
-    }
-    memory_free(list);
-    rmdir(folder);
-}
-
 static void save_filled(struct grid_size g, const char *shard, const char *to) {
     MPI_Comm comm = first_ranks(g.dp * g.ep);
     struct trial t;
@@ -133,7 +121,7 @@ static void check_pair(int i, int k, const char *a, const char *b) {
     tap_ok(ok, "saved on %d x %d, loaded and saved again on %d x %d (shard %s): byte-equal",
            grids[i].dp, grids[i].ep, grids[k].dp, grids[k].ep, shards[(i + k) % 2]);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) clear(b);
+    if (rank == 0) trial_remove_run(b);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -147,7 +135,7 @@ int main(int argc, char **argv) {
         for (int k = 0; k < N_GRIDS; k++) check_pair(i, k, a, b);
         int rank;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        if (rank == 0) clear(a);
+        if (rank == 0) trial_remove_run(a);
         MPI_Barrier(MPI_COMM_WORLD);
     }
     io_close();

@@ -82,21 +82,9 @@ static void check(const char *folder, int64_t a, int64_t b, int code, const char
     tap_ok(ok, "%s", what);
 }
 
-static void remove_all(const char *folder) {
-    int n;
-    int64_t *list = checkpoint_list(folder, &n);
-    for (int i = 0; i < n; i++) {
-        char *path = checkpoint_folder(folder, list[i]);
-        file_remove_folder(path);
-        memory_free(path);
-    }
-    memory_free(list);
-    rmdir(folder);
-}
-
 static void test_compare(int rank) {
     static const char folder[] = "compare.np2.run";
-    if (rank == 0) remove_all(folder); /* of a test that was stopped */
+    if (rank == 0) trial_remove_run(folder); /* of a test that was stopped */
     MPI_Barrier(MPI_COMM_WORLD);
     save(MPI_COMM_WORLD, 1, 2, 130, "", folder, 1, 0, 0);
     save(MPI_COMM_WORLD, 2, 1, 130, "parallelism.shard: none\n", folder, 2, 0, 0);
@@ -119,7 +107,7 @@ static void test_compare(int rank) {
           "a tensor that one has not");
     check(folder, 1, 7, 1, "different: lm_head.weight has another shape", "another shape");
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0) remove_all(folder);
+    if (rank == 0) trial_remove_run(folder);
 }
 
 static int64_t most(int64_t steps, int64_t every, int64_t keep, int64_t stay) {

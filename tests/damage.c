@@ -186,13 +186,7 @@ static void check_kept(struct trial *t) {
     tap_ok(n == 2 && list[0] == 9 && list[1] == 6, "the two newest are kept");
     memory_free(list);
     MPI_Barrier(t->g.world);
-    if (t->g.rank == 0)
-        for (int64_t step = 3; step <= 9; step += 3) {
-            char *folder = checkpoint_folder(run, step);
-            file_remove_folder(folder);
-            memory_free(folder);
-        }
-    if (t->g.rank == 0) rmdir(run);
+    if (t->g.rank == 0) trial_remove_run(run);
 }
 
 int main(int argc, char **argv) {

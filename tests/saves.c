@@ -72,25 +72,13 @@ static int save_many(struct trial *t, struct metrics *m, int64_t *rows) {
     return failed;
 }
 
-static void clear(void) {
-    int n;
-    int64_t *list = checkpoint_list(run, &n);
-    for (int i = 0; i < n; i++) {
-        char *folder = checkpoint_folder(run, list[i]);
-        file_remove_folder(folder);
-        memory_free(folder);
-    }
-    memory_free(list);
-    file_remove_folder(run);
-}
-
 int main(int argc, char **argv) {
     struct trial t;
     struct shard_header h;
     tap_open(&argc, &argv);
     h5_open_library();
     trial_open(&t, MPI_COMM_WORLD, 2, 1, deck);
-    if (t.g.rank == 0) clear();
+    if (t.g.rank == 0) trial_remove_run(run);
     file_make_folders(run);
     struct metrics *m = t.g.rank == 0 ? open_metrics(&t) : NULL;
     int64_t rows;
@@ -111,7 +99,7 @@ int main(int argc, char **argv) {
     }
     tap_ok(found, "all rows are in the file");
     MPI_Barrier(t.g.world);
-    if (t.g.rank == 0) clear();
+    if (t.g.rank == 0) trial_remove_run(run);
     trial_close(&t);
     tap_ok(memory_live() == 0, "nothing is left allocated (%lld)", (long long)memory_live());
     return tap_close();

@@ -1,6 +1,8 @@
 #include "config.h"
 #include "trial.h"
+#include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/folder.h"
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
@@ -63,6 +65,18 @@ uint64_t trial_hash(const struct trial *t) {
     h = XXH3_64bits_withSeed(t->o->m, n, h);
     h = XXH3_64bits_withSeed(t->o->v, n, h);
     return XXH3_64bits_withSeed(t->m->bias, bias, h);
+}
+
+void trial_remove_run(const char *folder) {
+    int n;
+    int64_t *list = checkpoint_list(folder, &n);
+    for (int i = 0; i < n; i++) {
+        char *path = checkpoint_folder(folder, list[i]);
+        file_remove_folder(path);
+        memory_free(path);
+    }
+    memory_free(list);
+    file_remove_folder(folder);
 }
 
 double trial_error(double value, double reference) {

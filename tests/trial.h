@@ -29,6 +29,9 @@ void trial_poison(struct trial *t);
 /* This rank's weights, moments and bias. */
 uint64_t trial_hash(const struct trial *t);
 
+/* Removes the checkpoints in a run folder, its files, and the folder. One rank. */
+void trial_remove_run(const char *folder);
+
 /* Relative difference to a reference; 0 when both are 0; infinite for NaN. */
 double trial_error(double value, double reference);
 #endif

@@ -60,23 +60,11 @@ static int read_size(hid_t config, const char *key, int64_t *value) {
 
 /* The root's attributes, and the shape of the router's bias from the deck. */
 static int read_header(struct contents *c, hid_t file) {
-    struct shard_header *h = &c->header;
-    int64_t dp, ep;
-    char *id = h5_get_string(file, "run_id");
     hid_t config = H5Gopen2(file, "/config", H5P_DEFAULT);
-    int ok = id && h5_get_int64(file, "dp_size", &dp) && h5_get_int64(file, "ep_size", &ep) &&
-             h5_get_int64(file, "micro_batches", &h->micro_batches) &&
-             h5_get_int64(file, "step", &h->counters.step) &&
-             h5_get_int64(file, "updates", &h->counters.updates) &&
-             h5_get_int64(file, "tokens", &h->counters.tokens) &&
+    int ok = shard_read_description(file, &c->header) &&
              read_size(config, "model.num_hidden_layers", &c->bias_shape[0]) &&
              read_size(config, "model.num_local_experts", &c->bias_shape[1]);
-    if (ok) {
-        snprintf(h->run_id, sizeof h->run_id, "%s", id);
-        h->dp_size = (int)dp, h->ep_size = (int)ep;
-    }
     H5Gclose(config);
-    memory_free(id);
     return ok;
 }
 

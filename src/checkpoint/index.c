@@ -81,27 +81,13 @@ static int write_tensor(hid_t group, enum state_kind kind, const struct param *t
     return ok;
 }
 
-static void write_config_value(const char *key, const char *value, void *group) {
-    h5_string(*(hid_t *)group, key, value);
-}
-
 static int write_all(hid_t file, const struct shard_header *h, const struct config *c,
                      const struct shape *s) {
     struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
     struct params *p = params_new(s, &whole, c);
     int ok = 1;
     h5_format(file, "regulon checkpoint", 1);
-    h5_string(file, "run_id", h->run_id);
-    h5_int64(file, "dp_size", h->dp_size);
-    h5_int64(file, "ep_size", h->ep_size);
-    h5_int64(file, "micro_batches", h->micro_batches);
-    h5_int64(file, "step", h->counters.step);
-    h5_int64(file, "updates", h->counters.updates);
-    h5_int64(file, "tokens", h->counters.tokens);
-    h5_write_code(file);
-    hid_t config = H5Gcreate2(file, "/config", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    config_each(c, write_config_value, &config);
-    H5Gclose(config);
+    shard_describe(file, h, c);
     hid_t groups[N_STATES];
     for (enum state_kind k = 0; k < N_STATES; k++)
         groups[k] = H5Gcreate2(file, state_name(k), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);

@@ -97,10 +97,6 @@ void saver_guard(struct saver *s, struct lock *lock) {
     s->owner = agree_int(s->o->model->be->grid, lock_number(lock));
 }
 
-int saver_is_idle(const struct saver *s) {
-    return s->phase == IDLE;
-}
-
 /* ---- in the I/O thread ---- */
 
 static int write_slice(void *context) {

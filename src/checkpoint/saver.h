@@ -23,7 +23,6 @@ void saver_guard(struct saver *s, struct lock *lock);
 
 /* Starts to save. The saver must be idle. Local, but every rank calls it at the same step. */
 void saver_begin(struct saver *s, struct counters counters);
-int saver_is_idle(const struct saver *s);
 
 /* This rank's votes, to be summed over the world, and what follows from the sums: the same on every
  * rank. saver_count is collective over world. Returns 1 when a save has just ended well, -1 when

@@ -8,6 +8,7 @@
 #include "checkpoint/state.h"
 #include "config/config.h"
 #include "grid/grid.h"
+#include <hdf5.h>
 
 /* What every shard of a checkpoint says of it. */
 struct shard_header {
@@ -16,6 +17,13 @@ struct shard_header {
     int64_t micro_batches; /* M of a step, over the grid */
     struct counters counters;
 };
+
+/* What a shard and index.h5 both say at their root: run, grid that saved, counters; /code and
+ * /config. Of the whole checkpoint: neither the rank nor bad_steps. */
+void shard_describe(hid_t file, const struct shard_header *h, const struct config *c);
+
+/* Reads them back: 1, or 0 when one is missing. */
+int shard_read_description(hid_t file, struct shard_header *h);
 
 char *shard_name(int dp_rank, int ep_rank); /* "shard_d000_e000.h5"; the caller frees it */
 

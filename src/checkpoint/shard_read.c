@@ -34,21 +34,28 @@ static hid_t open_shard(const char *path, char **problem) {
     return -1;
 }
 
-static int read_header(hid_t file, struct shard_header *h) {
-    int64_t dp, ep, d, e;
+int shard_read_description(hid_t file, struct shard_header *h) {
+    int64_t dp, ep;
     char *id = h5_get_string(file, "run_id");
     int ok = id && h5_get_int64(file, "dp_size", &dp) && h5_get_int64(file, "ep_size", &ep) &&
-             h5_get_int64(file, "dp_rank", &d) && h5_get_int64(file, "ep_rank", &e) &&
              h5_get_int64(file, "micro_batches", &h->micro_batches) &&
              h5_get_int64(file, "step", &h->counters.step) &&
              h5_get_int64(file, "updates", &h->counters.updates) &&
-             h5_get_int64(file, "tokens", &h->counters.tokens) &&
-             h5_get_int64(file, "bad_steps", &h->counters.bad_steps);
+             h5_get_int64(file, "tokens", &h->counters.tokens);
     if (ok) {
         snprintf(h->run_id, sizeof h->run_id, "%s", id);
-        h->dp_size = (int)dp, h->ep_size = (int)ep, h->dp_rank = (int)d, h->ep_rank = (int)e;
+        h->dp_size = (int)dp, h->ep_size = (int)ep;
     }
     memory_free(id);
+    return ok;
+}
+
+static int read_header(hid_t file, struct shard_header *h) {
+    int64_t d, e;
+    int ok = shard_read_description(file, h) && h5_get_int64(file, "dp_rank", &d) &&
+             h5_get_int64(file, "ep_rank", &e) &&
+             h5_get_int64(file, "bad_steps", &h->counters.bad_steps);
+    if (ok) h->dp_rank = (int)d, h->ep_rank = (int)e;
     return ok;
 }
 

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/shard.h"
+#include "config/attributes.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -129,27 +130,25 @@ static void lay_out_bias(struct shard_writer *w, hid_t file) {
     H5Dclose(d);
 }
 
-static void write_config_value(const char *key, const char *value, void *group) {
-    h5_string(*(hid_t *)group, key, value);
+void shard_describe(hid_t file, const struct shard_header *h, const struct config *c) {
+    h5_string(file, "run_id", h->run_id);
+    h5_int64(file, "dp_size", h->dp_size);
+    h5_int64(file, "ep_size", h->ep_size);
+    h5_int64(file, "micro_batches", h->micro_batches);
+    h5_int64(file, "step", h->counters.step);
+    h5_int64(file, "updates", h->counters.updates);
+    h5_int64(file, "tokens", h->counters.tokens);
+    h5_write_code(file);
+    config_write_attributes(c, file);
 }
 
 static void write_attributes(struct shard_writer *w, hid_t file) {
     const struct shard_header *h = &w->header;
     h5_format(file, "regulon checkpoint shard", 1);
-    h5_string(file, "run_id", h->run_id);
-    h5_int64(file, "dp_size", h->dp_size);
-    h5_int64(file, "ep_size", h->ep_size);
     h5_int64(file, "dp_rank", h->dp_rank);
     h5_int64(file, "ep_rank", h->ep_rank);
-    h5_int64(file, "micro_batches", h->micro_batches);
-    h5_int64(file, "step", h->counters.step);
-    h5_int64(file, "updates", h->counters.updates);
-    h5_int64(file, "tokens", h->counters.tokens);
     h5_int64(file, "bad_steps", h->counters.bad_steps);
-    h5_write_code(file);
-    hid_t group = H5Gcreate2(file, "/config", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    config_each(w->config, write_config_value, &group);
-    H5Gclose(group);
+    shard_describe(file, h, w->config);
 }
 
 static int by_offset(const void *a, const void *b) {

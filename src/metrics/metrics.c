@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/revision.h"
+#include "config/attributes.h"
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -31,10 +32,6 @@ static int64_t at_least_1(int64_t n) {
     return n > 0 ? n : 1;
 }
 
-static void visit_key(const char *key, const char *value, void *group) {
-    h5_string(*(hid_t *)group, key, value ? value : "");
-}
-
 /* /code, /config and /run; start: NULL: now. */
 static void describe_run(hid_t file, const struct config *c, const struct metrics_run *run,
                          const char *start) {
@@ -44,10 +41,8 @@ static void describe_run(hid_t file, const struct config *c, const struct metric
     gethostname(host, sizeof host - 1);
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     h5_write_code(file);
-    hid_t group = H5Gcreate2(file, "config", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    config_each(c, visit_key, &group);
-    H5Gclose(group);
-    group = H5Gcreate2(file, "run", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    config_write_attributes(c, file);
+    hid_t group = H5Gcreate2(file, "run", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     h5_string(group, "start", start ? start : now);
     h5_string(group, "host", host);
     h5_string(group, "grid", run->grid);
