@@ -2,16 +2,9 @@
 # What a user can get wrong with `train`, `eval` and `info`: one message, one exit code, on one rank and on two; and
 # what looks wrong but is not. (pack.sh has pack's, decks.sh the deck's.)
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
 # refused RANKS CODE MESSAGE WORD...: the code, the message once, no abort, and nothing on stdout
 refused() {
     ranks=$1 code=$2 message=$3

@@ -2,16 +2,9 @@
 # `regulon info` of checkpoints: what it prints, that --verify names the file and the dataset that are damaged before HDF5
 # sees them, that --diff compares; exit codes on one rank and on two.
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
 info() { # EXPECTED-CODE WORD...
     code=$1
     shift

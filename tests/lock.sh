@@ -2,16 +2,10 @@
 # One job owns a run folder: what `train` does when another job has it, has died in it, or takes it away. The lock itself
 # is tests/lock.c's.
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
-work=$(mktemp -d) || exit 99
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 trap 'kill_run; rm -rf "$work"' EXIT
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
 regulon() { # WORD...: on two ranks; how long it took, in $took
     begin=$(date +%s.%N)
     timeout -s KILL 200 $MPIEXEC -n 2 "$regulon" "$@" >out 2>err

@@ -2,38 +2,25 @@
 # A run of four ranks goes on on four, two and one, with the same batches and so the same losses; the whole tensors of a
 # checkpoint are seen through index.h5, each expert once; a number of ranks that cannot share the batch is refused.
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
-MPIEXEC=${MPIEXEC:-mpiexec}
-PYTHON3=${PYTHON3:-python3}
-regulon=$PWD/regulon
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
-regulon() { # RANKS WORD...
-    ranks=$1
-    shift
-    timeout -s KILL 200 $MPIEXEC -n "$ranks" "$regulon" "$@" >out 2>err
-}
 if ! "$PYTHON3" -c 'import h5py' 2>/dev/null; then
     echo '1..0 # SKIP no Python with h5py'
     exit 0
 fi
 
 train="train L0_sanity train.verdict=false dataset.token_micro_batch_size=128 checkpoint.save_every_n_steps=4"
-regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=4
+regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=4 >out
 ok $? 'four steps on 2 x 2'
 cp -r on4 on2 && cp -r on4 on1 && cp -r on4 flat
-regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=12
+regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=12 >out
 ok $? 'on on 2 x 2'
-regulon 2 $train checkpoint.ckpt_dir=on2 parallelism.ep_size=1 num_train_steps=12 && grep -q 'grad_acc_steps becomes 2' err
+regulon 2 $train checkpoint.ckpt_dir=on2 parallelism.ep_size=1 num_train_steps=12 >out && grep -q 'grad_acc_steps becomes 2' err
 ok $? 'on on 2 x 1'
-regulon 1 $train checkpoint.ckpt_dir=on1 parallelism.ep_size=1 num_train_steps=12 parallelism.shard=none && grep -q 'grad_acc_steps becomes 4' err
+regulon 1 $train checkpoint.ckpt_dir=on1 parallelism.ep_size=1 num_train_steps=12 parallelism.shard=none >out && grep -q 'grad_acc_steps becomes 4' err
 ok $? 'on on 1 x 1, shard none'
-regulon 4 $train checkpoint.ckpt_dir=flat parallelism.ep_size=4 num_train_steps=12
+regulon 4 $train checkpoint.ckpt_dir=flat parallelism.ep_size=4 num_train_steps=12 >out
 ok $? 'on on 1 x 4'
 "$PYTHON3" - on4 on2 on1 flat <<'EOF_PYTHON'
 import sys, h5py
@@ -58,7 +45,7 @@ for folder in sys.argv[1:]:
                     assert len({e.tobytes() for e in tensor[...]}) == tensor.shape[0] == 4, name
 EOF_PYTHON
 ok $? 'index.h5 shows every tensor whole, and all experts, which differ'
-regulon 3 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=1 num_train_steps=14
+regulon 3 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=1 num_train_steps=14 >out
 [ $? = 78 ] && grep -q '^regulon: the run has 4 micro-batches a step, which 3 ranks cannot share; 2 or 4 can' err
 ok $? 'three ranks cannot share four micro-batches: refused, with those that can'
 echo "1..$n"

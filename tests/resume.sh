@@ -2,25 +2,11 @@
 # Runs that stop and go on: on the same grid bit for bit, on another with the same batches; signals, the stop file and the
 # wall-clock limit end a run with 75; what the folder holds must be the same run.
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
 srcdir=${srcdir:-.}
 genome=$(cd "$srcdir" && pwd)/input/genomes/ecoli_536.fna.gz
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
-regulon() { # RANKS WORD...
-    ranks=$1
-    shift
-    timeout -s KILL 200 $MPIEXEC -n "$ranks" "$regulon" "$@" 2>err
-}
-# step, tokens, loss, norm, rate and balance of a run's lines; the rest are times
-numbers() { awk '!/^#/ { print $1, $2, $3, $4, $5, $6 }' "$@"; }
 same_model() { cmp -s "$1/final_model/model.safetensors" "$2/final_model/model.safetensors"; }
 
 base="train L0_sanity train.verdict=false checkpoint.save_final_model=true grad_acc_steps=2

@@ -3,23 +3,16 @@
 # for a broken disk, all ranks are killed at any time. Afterwards every folder without .tmp must be a whole checkpoint,
 # and the run, started again, must end as if nothing had been. `save_faults.sh POINTS` tries about so many points at which a
 # rank is killed (30), and as many of the others in proportion.
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
 kills=${1:-30}
 [ -w /dev/shm ] && TMPDIR=/dev/shm # many small files and fsyncs
 export TMPDIR
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
 if ! strace -o /dev/null true 2>/dev/null; then
     echo '1..0 # SKIP no strace, or it may not trace'
     exit 0
 fi
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
 
 cat >deck.yaml <<'YAML'
 num_train_steps: 6

@@ -4,16 +4,9 @@
 # namespace of its own: as root, or where users may have one; elsewhere those checks are left out (compare.np2 has the
 # decision about space).
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
 is_empty() { [ -z "$(ls -A "$1")" ]; }
 show() { sed 's/^/# /' out err; }
 

@@ -3,23 +3,9 @@
 # agree with both; a run that went wrong ends with 76.
 srcdir=${srcdir:-.}
 # shellcheck disable=SC2086 # a launcher may come with options
-MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$PWD/regulon
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
-n=0
-ok() { # STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
-}
-regulon() { # RANKS WORD...
-    ranks=$1
-    shift
-    $MPIEXEC -n "$ranks" "$regulon" "$@" 2>err
-}
-# step, tokens, loss, norm, rate and balance of a run's lines; the rest are times
-numbers() { awk '!/^#/ { print $1, $2, $3, $4, $5, $6 }' "$1"; }
 last_loss() { awk '!/^#/ { loss = $3 } END { print loss }' "$1"; }
 below() { awk -v x="$1" -v y="$2" 'BEGIN { exit !(x != "" && x + 0 < y) }'; }
 # "1.2345 nats/token, 1.7810 bits/base" of the last validation, or of an evaluation
