@@ -41,6 +41,7 @@ clone command autoconf   autoconf           autoconf   autoconf
 clone command automake   automake           automake   automake
 speed blas    OpenBLAS   libopenblas-dev    openblas   openblas
 test  python  h5py       python3-h5py       py-h5py    h5py
+test  python  matplotlib python3-matplotlib py-matplotlib matplotlib
 test  python  xarray     python3-xarray     py-xarray  xarray
 test  python  netCDF4    python3-netcdf4    py-netcdf4 netcdf4
 test  python  h5netcdf   python3-h5netcdf   py-h5netcdf h5netcdf

@@ -11,6 +11,7 @@
 #include "grid/grid.h"
 #include "info.h"
 #include "selftest.h"
+#include "tools.h"
 #include "train/train.h"
 #include <mpi.h>
 #include <stdio.h>
@@ -32,8 +33,9 @@ enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static void print_usage(FILE *out) {
     fprintf(out, "usage: regulon VERB [...]; regulon VERB --help says more\n");
-    for (int i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].what);
-    fprintf(out, "  --version  version and revision\n");
+    for (int i = 0; i < N_VERBS; i++) fprintf(out, "  %-16s %s\n", verbs[i].name, verbs[i].what);
+    for (size_t i = 0; i < n_tools; i++) fprintf(out, "  %-16s %s\n", tools[i].name, tools[i].what);
+    fprintf(out, "  --version        version and revision\n");
 }
 
 static const struct verb *find_verb(const char *name) {
@@ -44,9 +46,11 @@ static const struct verb *find_verb(const char *name) {
 
 /* Ends the program for a word that is no verb. On rank 0. */
 static void refuse_verb(const char *name) {
-    const char *names[N_VERBS];
-    for (int i = 0; i < N_VERBS; i++) names[i] = verbs[i].name;
-    const char *nearest = text_nearest(name, names, N_VERBS);
+    const char **names = memory_alloc_array(N_VERBS + n_tools, sizeof *names);
+    for (size_t i = 0; i < N_VERBS + n_tools; i++)
+        names[i] = i < N_VERBS ? verbs[i].name : tools[i - N_VERBS].name;
+    const char *nearest = text_nearest(name, names, N_VERBS + n_tools);
+    memory_free(names);
     if (nearest) die_user(EXIT_USAGE, "'%s' is not a verb; did you mean '%s'?", name, nearest);
     die_user(EXIT_USAGE, "'%s' is not a verb; regulon --help names them", name);
 }
@@ -73,6 +77,8 @@ int main(int argc, char **argv) {
         return printf("%s %s\n", PACKAGE_STRING, revision_name()) < 0;
     if (strcmp(name, "--help") == 0)
         return print_usage(stdout), argc > 1 ? EXIT_FINISHED : EXIT_USAGE;
+    const struct verb *verb = find_verb(name);
+    if (!verb) tools_run(name, argv);
     int level, rank, n_ranks;
     h5_open_library();
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
@@ -81,7 +87,6 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     log_open(rank);
     grid_guard_launch(n_ranks);
-    const struct verb *verb = find_verb(name);
     if (!verb && rank == 0) refuse_verb(name);
     user_agree();
 #ifdef REGULON_DEBUG

@@ -332,11 +332,30 @@ path, engine = sys.argv[1:]
 d = {g: xarray.open_dataset(path, group=g, engine=engine).load() for g in "steps experts timing validation events".split()}
 assert d["steps"].loss.dims == ("step",) and d["steps"].loss.sel(step=7) == 7.25
 assert d["experts"].tokens.dims == ("step", "layer", "expert") and d["experts"].tokens.sel(step=7, layer=1, expert=2) == 7006
-assert d["experts"].entropy.dims == ("step", "layer") and d["experts"].entropy.units == "1"
+assert d["experts"].entropy.dims == ("step", "layer") and d["experts"].entropy.units == "nats"
 assert d["timing"].forward.sel(step=7, statistic="median") == 7 + 1 / 8 + 1 / 64
 assert d["validation"].loss.sel(step=10) == 2 - 10 / 1024 and d["validation"].markov_bits_per_base.sel(order=3) == 1.9375
 assert list(d["events"].kind.values) == ["start", "checkpoint", "checkpoint"]
 assert d["events"].time.dtype.kind == "M"
+"""
+    plots = """
+import sys, matplotlib, numpy as np, xarray
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+path, engine = sys.argv[1:]
+def labels(group, pick):
+    plt.figure()
+    drawn = pick(xarray.open_dataset(path, group=group, engine=engine)).plot()
+    return " ".join(plt.gca().get_xlabel().split()), " ".join(plt.gca().get_ylabel().split()), drawn
+x, y, lines = labels("steps", lambda d: d.loss)
+assert x.startswith("optimiser step") and y == "training loss [nats/token]", (x, y)
+assert np.array_equal(lines[0].get_xdata(), np.arange(1, 16)) and np.array_equal(lines[0].get_ydata(), np.arange(1, 16) + 0.25)
+x, y, lines = labels("validation", lambda d: d.loss)
+assert x.startswith("optimiser step") and y == "held-out loss [nats/token]" and list(lines[0].get_xdata()) == [5, 10, 15], (x, y)
+x, y, _ = labels("experts", lambda d: d.tokens.sel(layer=1))
+assert x.startswith("expert") and y.startswith("optimiser step"), (x, y)
+x, y, _ = labels("experts", lambda d: d.entropy.sel(layer=1))
+assert x.startswith("optimiser step") and y == "entropy of the router's probabilities [nats]", (x, y)
 """
     for engine, module in (("netcdf4", "netCDF4"), ("h5netcdf", "h5netcdf")):
         what = f"xarray opens every group with named coordinates ({engine})"
@@ -344,6 +363,13 @@ assert d["events"].time.dtype.kind == "M"
             skip(what, f"no xarray or {module}")
             continue
         run = subprocess.run([sys.executable, "-c", program, path, engine], capture_output=True, text=True)
+        run.returncode and note(run.stderr)
+        ok(run.returncode == 0, what)
+        what = f"and draws them with steps and units on the axes ({engine})"
+        if subprocess.run([sys.executable, "-c", "import matplotlib"], capture_output=True).returncode:
+            skip(what, "no matplotlib")
+            continue
+        run = subprocess.run([sys.executable, "-c", plots, path, engine], capture_output=True, text=True)
         run.returncode and note(run.stderr)
         ok(run.returncode == 0, what)
 

@@ -5,6 +5,7 @@
 #include "base/die.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/place.h"
 #include "base/text.h"
 #include "config/build.h"
 #include "config/check.h"
@@ -49,18 +50,14 @@ static char *working_folder(void) {
     return folder;
 }
 
-/* The folder a program in a build tree takes its decks from, or the installed one. */
-static const char *decks_folder(void) {
-    static const char build[] = BUILD_FOLDER "/";
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    int in_build = n > 0 && strncmp(self, build, sizeof build - 1) == 0;
-    return in_build ? SOURCE_FOLDER "/input" : INSTALLED_FOLDER "/input";
+static char *decks_folder(void) {
+    return place_folder(SOURCE_FOLDER "/input", INSTALLED_FOLDER "/input");
 }
 
 char *config_find_deck(const char *name) {
     if (name[0] == 0 || strchr(name, '/')) return NULL;
-    char *path = memory_format("%s/%s.yaml", decks_folder(), name);
+    char *folder = decks_folder(), *path = memory_format("%s/%s.yaml", folder, name);
+    memory_free(folder);
     if (file_exists(path)) return path;
     memory_free(path);
     return NULL;
@@ -68,9 +65,9 @@ char *config_find_deck(const char *name) {
 
 noreturn static void no_such_deck(const char *name) {
     enum { MOST = 64 };
-    char *names[MOST];
+    char *names[MOST], *place = decks_folder();
     size_t n = 0;
-    DIR *folder = opendir(decks_folder());
+    DIR *folder = opendir(place);
     for (struct dirent *d; folder && n < MOST && (d = readdir(folder));) {
         if (!file_has_suffix(d->d_name, ".yaml")) continue;
         names[n] = memory_string(d->d_name);
@@ -85,8 +82,8 @@ noreturn static void no_such_deck(const char *name) {
         die_user(EXIT_CONFIG, "no installed deck is named '%s'; did you mean ./%s?", shown, shown);
     if (nearest)
         die_user(EXIT_CONFIG, "no installed deck is named '%s'; did you mean '%s'? (%s)", shown,
-                 nearest, decks_folder());
-    die_user(EXIT_CONFIG, "no installed deck is named '%s' (%s)", shown, decks_folder());
+                 nearest, place);
+    die_user(EXIT_CONFIG, "no installed deck is named '%s' (%s)", shown, place);
 }
 
 /* A list on the command line is YAML; all other values are taken as they are. */

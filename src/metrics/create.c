@@ -111,8 +111,9 @@ static hid_t create_scale(const struct layout *l, hid_t group, enum series_dimen
 
 static void create_markov(hid_t group, const double bits_per_base[MARKOV_ORDERS]) {
     hid_t order = create_index(group, "order", MARKOV_ORDERS, "order of a Markov chain");
-    hid_t bits = create_fixed(group, "markov_bits_per_base", H5T_NATIVE_DOUBLE, MARKOV_ORDERS,
-                              bits_per_base, "bit", "bits per held-out target of a Markov chain");
+    hid_t bits =
+        create_fixed(group, "markov_bits_per_base", H5T_NATIVE_DOUBLE, MARKOV_ORDERS, bits_per_base,
+                     "bits/base", "bits per held-out target of a Markov chain");
     h5_string(bits, "comment", "fitted on the training share; NaN: not computed");
     H5DSattach_scale(bits, order, 0);
     H5Dclose(bits);
