@@ -247,7 +247,7 @@ int selftest_main(int argc, char **argv) {
     int n_ranks;
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     grid_open(&g, MPI_COMM_WORLD, n_ranks, 1);
-    struct backend *be = backend_open("cpu", &g);
+    struct backend *be = backend_open("cpu", &g, NULL);
     struct selftest environment = {.g = &g}, folder = {.g = &g};
     check_program(&environment);
     check_launch(&environment);

@@ -25,16 +25,32 @@ static const char deck[] =
 
 /* Different values everywhere, a function of the logical place alone, so that no grid changes them.
  */
+static float filled(const struct model *m, const struct piece *p, size_t k) {
+    return random_normal(7, RANDOM_INIT + (uint64_t)(p->param - m->params->list) * 4 + p->kind,
+                         (uint64_t)(p->first_row * p->param->cols) + k);
+}
+
 static void fill(struct trial *t) {
     int n;
     struct piece *list = state_to_load(t->o, &n);
     for (int i = 0; i < n; i++)
-        for (size_t k = 0; k < list[i].n; k++)
-            list[i].data[k] = random_normal(
-                7, RANDOM_INIT + (uint64_t)(list[i].param - t->m->params->list) * 4 + list[i].kind,
-                (uint64_t)(list[i].first_row * list[i].param->cols) + k);
+        for (size_t k = 0; k < list[i].n; k++) list[i].data[k] = filled(t->m, &list[i], k);
     for (int k = 0; k < t->m->s.L * t->m->s.E; k++) t->m->bias[k] = 0.01f * (float)k;
     memory_free(list);
+}
+
+/* Weights of this rank, those that others update among them, that are not fill's. */
+static int64_t wrong_weights(const struct model *m) {
+    int64_t wrong = 0;
+    int n;
+    float *all = memory_alloc_array(m->params->size, sizeof *all);
+    struct piece *list = state_weights(m->params, all, &n);
+    m->be->download_real(m->be, all, m->weights, m->params->size);
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < list[i].n; k++) wrong += list[i].data[k] != filled(m, &list[i], k);
+    memory_free(list);
+    memory_free(all);
+    return wrong;
 }
 
 /* What this rank holds of a state that is not fill's. */
@@ -44,15 +60,10 @@ static int64_t count_wrong(struct trial *t) {
     struct piece *list = state_to_load(t->o, &n);
     for (int i = 0; i < n; i++)
         for (size_t k = 0; k < list[i].n; k++)
-            wrong +=
-                list[i].data[k] !=
-                random_normal(7,
-                              RANDOM_INIT + (uint64_t)(list[i].param - t->m->params->list) * 4 +
-                                  list[i].kind,
-                              (uint64_t)(list[i].first_row * list[i].param->cols) + k);
+            wrong += list[i].data[k] != filled(t->m, &list[i], k);
     for (int k = 0; k < t->m->s.L * t->m->s.E; k++) wrong += t->m->bias[k] != 0.01f * (float)k;
     memory_free(list);
-    return wrong;
+    return wrong + wrong_weights(t->m);
 }
 
 static void save(struct trial *t, const char *folder, int64_t step) {

@@ -41,6 +41,10 @@ fi
 if command -v nvcc >/dev/null; then
     run && defined HAVE_CUDA
     ok $? 'a CUDA toolkit that is there is used'
+    if defined HAVE_CUDNN; then
+        run --without-cudnn && defined HAVE_CUDA && ! defined HAVE_CUDNN && grep -q 'cuDNN  *no' "$folder/build/out"
+        ok $? '--without-cudnn: a cuDNN that is there is not used'
+    fi
 fi
 refuses 'unknown option: --with-hdf6' --with-hdf6=/usr
 refuses 'unknown option: --enable-wurror' --enable-wurror
@@ -50,13 +54,16 @@ refuses 'takes yes or no' --enable-sanitizers=thread
 refuses 'HDF5 is required' --without-hdf5
 refuses 'no .*/include/hdf5.h' "--with-hdf5=$folder"
 mkdir "$folder/include"
-echo '#error nothing' | tee "$folder/include/hdf5.h" "$folder/include/cblas.h" >"$folder/include/nccl.h"
+echo '#error nothing' | tee "$folder/include/hdf5.h" "$folder/include/cblas.h" "$folder/include/cudnn.h" >"$folder/include/nccl.h"
 refuses 'HDF5 1.10 or later is not usable' "--with-hdf5=$folder"
 refuses 'no usable CBLAS' --with-blas=nonesuch
 refuses 'no usable CBLAS' "--with-blas=$folder"
 refuses 'no usable CUDA toolkit' "--with-cuda=$folder"
 refuses 'NCCL (with CUDA) was not found' "--with-nccl=$folder"
 refuses 'NCCL (with CUDA) was not found' --with-nccl --without-cuda
+refuses 'cuDNN .* was not found' "--with-cudnn=$folder"
+refuses 'cuDNN .* was not found' "--with-cudnn=$folder/nonesuch"
+refuses 'cuDNN .* was not found' --with-cudnn --without-cuda
 refuses 'the compiler refuses it' --with-arch=nonesuch
 rm "$folder/first"
 refuses 'cannot link MPI_Init' CC=cc

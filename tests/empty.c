@@ -34,6 +34,16 @@ static void favour(struct model *m) {
     for (int i = 0; i < m->s.L * E; i++) m->bias[i] = (float)(10 * (E - i % E));
 }
 
+static int all_finite(const float *x, size_t n);
+
+/* Between tensors there may be anything. */
+static int gradients_finite(const struct model *m) {
+    int ok = 1;
+    for (int i = 0; i < m->params->n; i++)
+        ok &= all_finite(m->grads + m->params->list[i].offset, m->params->list[i].n);
+    return ok;
+}
+
 static int all_finite(const float *x, size_t n) {
     int ok = 1;
     for (size_t i = 0; i < n; i++) ok &= isfinite(x[i]) != 0;
@@ -71,8 +81,8 @@ static void reference(const char *deck, unsigned with, double *loss, double *nor
         batches[r] = batch_new(CAPACITY);
         if (with >> r & 1) fill(batches[r], r);
     }
-    struct step_sums sums =
-        step_gradients(t.m, t.o, (const struct batch *const *)batches, 4, NULL, 0);
+    double W = step_gradients(t.o, (const struct batch *const *)batches, 4, NULL, 0);
+    struct step_sums sums = step_read(t.o, W, NULL, 0);
     *loss = sums.loss, *norm = sums.grad_norm;
     for (int r = 0; r < 4; r++) batch_free(batches[r]);
     trial_close(&t);
@@ -92,9 +102,9 @@ static void check(const char *what, int A, unsigned with) {
     float *before = memory_alloc_array(size, sizeof *before);
     memcpy(before, t.m->weights, size * sizeof *before);
     trial_poison(&t);
-    struct step_sums sums = step_gradients(t.m, t.o, (const struct batch *const *)&b, 1, NULL, 0);
-    int ok = sums.finite && all_finite(t.m->grads, size);
-    step_apply(t.o, &sums, t.c->optimizer.lr);
+    struct step_sums sums =
+        step_take(t.o, (const struct batch *const *)&b, 1, t.c->optimizer.lr, NULL, 0);
+    int ok = sums.finite && gradients_finite(t.m);
     tap_ok(ok && all_finite(t.m->weights, size), "%s: finite", what);
     tap_ok(check_experts(&t, before, with != 0),
            "%s: experts without tokens have gradient 0 and keep their weights", what);

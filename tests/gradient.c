@@ -9,7 +9,6 @@
 #include "config.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "model/balance.h"
 #include "tap.h"
 #include "train/step.h"
 #include "trial.h"
@@ -119,17 +118,21 @@ static void choose_weights(struct trial *t, struct batch *const *batches) {
 /* L of all ranks' micro-batches, and whom the router chose. Collective over world. */
 static double total_loss(struct trial *t, struct batch *const *batches, uint64_t *routing) {
     struct model *m = t->m;
-    double W = 0, sums[2] = {0};
+    double W = 0, sums[2] = {0}, read[SUMS_Z + 1];
     for (int i = 0; i < MICRO_STEPS; i++) W += batches[i]->weight;
     MPI_Allreduce(MPI_IN_PLACE, &W, 1, MPI_DOUBLE, MPI_SUM, t->g.world);
     *routing = 0;
+    m->be->zero(m->be, m->sums, model_sums_bytes(m));
     for (int i = 0; i < MICRO_STEPS; i++) {
         model_forward(m, batches[i]);
         *routing = hash_routing(m, *routing);
-        sums[0] += model_loss(m);
-        struct balance b = balance_losses(m, 1, m->balance);
-        sums[1] += t->c->model.router_aux_loss_coef * b.aux + t->c->router.z_loss_coef * b.z;
+        model_loss(m, m->sums + SUMS_LOSS);
+        model_balance(m, 1);
     }
+    m->be->download(m->be, read, m->sums, sizeof read);
+    sums[0] = read[SUMS_LOSS];
+    sums[1] =
+        t->c->model.router_aux_loss_coef * read[SUMS_AUX] + t->c->router.z_loss_coef * read[SUMS_Z];
     MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, t->g.world);
     MPI_Allreduce(MPI_IN_PLACE, routing, 1, MPI_UINT64_T, MPI_BXOR, t->g.world);
     /* over world each rank's balance is its share of the micro-step's */
@@ -178,7 +181,7 @@ static double difference(struct trial *t, const struct param *p, struct batch *c
             uint64_t seen;
             for (size_t k = 0; k < p->n; k++)
                 moved[k] = (float)((double)w[k] + (side ? h : -h) * (double)d[k]);
-            be->to_real(be, real_at(be, t->m->weights, p->offset), moved, p->n);
+            be->upload_real(be, real_at(be, t->m->weights, p->offset), moved, p->n);
             loss[side] = total_loss(t, batches, &seen);
             same &= seen == routing;
             /* the step as it was rounded, along d */
@@ -190,7 +193,7 @@ static double difference(struct trial *t, const struct param *p, struct batch *c
         if (error < least) least = error, best = extrapolated;
         before = D;
     }
-    be->to_real(be, real_at(be, t->m->weights, p->offset), w, p->n);
+    be->upload_real(be, real_at(be, t->m->weights, p->offset), w, p->n);
     memory_free(moved);
     return best;
 }
@@ -256,8 +259,8 @@ static void check_variant(const struct variant *v, int dp, int ep) {
     if (v->bias)
         for (int i = 0; i < t.m->s.L * t.m->s.E; i++) t.m->bias[i] = 0.05f * (float)(i % 3);
     choose_weights(&t, batches);
-    struct step_sums sums =
-        step_gradients(t.m, t.o, (const struct batch *const *)batches, MICRO_STEPS, NULL, 0);
+    double W = step_gradients(t.o, (const struct batch *const *)batches, MICRO_STEPS, NULL, 0);
+    struct step_sums sums = step_read(t.o, W, NULL, 0);
     float *g = memory_alloc_array(t.m->params->size, sizeof *g);
     t.be->download(t.be, g, t.m->grads, t.m->params->size * sizeof *g);
     double loss = total_loss(&t, batches, &routing),

@@ -102,16 +102,15 @@ static void run(struct curve *curve, MPI_Comm comm, int dp, int ep, const char *
         draw(l, &t.g, s, batches, n, joined);
         trial_poison(&t);
         struct step_sums sums =
-            step_gradients(t.m, t.o, (const struct batch *const *)batches, n, NULL, 0);
+            step_take(t.o, (const struct batch *const *)batches, n, t.c->optimizer.lr, NULL, 0);
         curve->steps[s].loss = sums.loss, curve->steps[s].norm = sums.grad_norm;
         curve->steps[s].aux = sums.aux, curve->steps[s].z = sums.z;
-        memcpy(curve->steps[s].counts, t.m->counts_sum, sizeof curve->steps[s].counts);
-        step_apply(t.o, &sums, t.c->optimizer.lr);
+        memcpy(curve->steps[s].counts, sums.counts, sizeof curve->steps[s].counts);
     }
     struct batch *scratch = batch_new(CAPACITY);
     struct evaluation e = evaluate_streams(t.m, &stream, 1, EVALUATED, scratch, NULL, NULL);
     curve->held_out = e.loss, curve->held_out_targets = e.targets;
-    memcpy(curve->bias, t.m->bias, sizeof curve->bias);
+    t.be->download(t.be, curve->bias, t.m->bias, sizeof curve->bias);
     curve->hash = trial_hash(&t);
     batch_free(scratch);
     for (int i = 0; i < n; i++) batch_free(batches[i]);

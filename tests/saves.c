@@ -63,7 +63,7 @@ static int save_many(struct trial *t, struct metrics *m, int64_t *rows) {
             if (m) write_row(m, ++*rows);
             usleep(1000);
             saver_vote(s, votes);
-            t->be->sum_double(t->be, t->g.world, votes, SAVER_VOTES);
+            agree_sum(&t->g, votes, SAVER_VOTES);
             ended = saver_count(s, votes);
             failed += ended < 0;
         }

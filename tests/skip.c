@@ -33,9 +33,7 @@ static void fill(struct batch *b, int step, enum fault fault) {
 
 static int one_step(struct trial *t, struct batch *b, int step, enum fault fault) {
     fill(b, step * t->g.n_ranks + t->g.rank, t->g.rank == t->g.n_ranks - 1 ? fault : NONE);
-    struct step_sums sums = step_gradients(t->m, t->o, (const struct batch *const *)&b, 1, NULL, 0);
-    step_apply(t->o, &sums, t->c->optimizer.lr);
-    return sums.finite;
+    return step_take(t->o, (const struct batch *const *)&b, 1, t->c->optimizer.lr, NULL, 0).finite;
 }
 
 static void check(int dp, int ep, const char *shard) {

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -27,8 +28,21 @@ static void *listed_alloc(struct backend *be, size_t bytes) {
 void trial_poison(struct trial *t) {
     for (int i = 0; i < t->n_rooms; i++) {
         void *p = t->rooms[i].p;
-        if (p != t->m->weights && p != t->m->bias) memset(p, 0xff, t->rooms[i].bytes);
+        if (p == t->m->weights || p == t->m->masters || p == t->m->bias) continue;
+        void *poison = memory_alloc(t->rooms[i].bytes);
+        memset(poison, 0xff, t->rooms[i].bytes);
+        t->be->upload(t->be, p, poison, t->rooms[i].bytes);
+        memory_free(poison);
     }
+}
+
+struct backend *trial_backend(const struct grid *g) {
+    const char *name = getenv("TEST_BACKEND"), *fp32 = getenv("TEST_FP32");
+    const char *attention = getenv("TEST_ATTENTION");
+    struct backend_options o = {.fp32 = fp32 != NULL};
+    if (attention)
+        o.attention = strcmp(attention, "own") == 0 ? ATTENTION_OWN : ATTENTION_CUDNN;
+    return backend_open(name ? name : "cpu", g, &o);
 }
 
 void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck) {
@@ -37,7 +51,7 @@ void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck
     memset(t, 0, sizeof *t);
     t->c = config_parse(text, "trial");
     grid_open(&t->g, comm, dp, ep);
-    t->be = backend_open("cpu", &t->g);
+    t->be = trial_backend(&t->g);
     t->rooms = memory_alloc_array(MOST_ROOMS, sizeof *t->rooms);
     opening = t, backend_alloc = t->be->alloc;
     t->be->alloc = listed_alloc;
@@ -58,13 +72,22 @@ void trial_close(struct trial *t) {
     memory_free(t->rooms);
 }
 
+static XXH64_hash_t hash_room(const struct trial *t, const void *p, size_t bytes, XXH64_hash_t h) {
+    void *copy = memory_alloc(bytes);
+    t->be->download(t->be, copy, p, bytes);
+    h = XXH3_64bits_withSeed(copy, bytes, h);
+    memory_free(copy);
+    return h;
+}
+
 uint64_t trial_hash(const struct trial *t) {
-    size_t n = t->o->n_state * sizeof(float),
-           bias = (size_t)t->m->s.L * (size_t)t->m->s.E * sizeof(float);
-    XXH64_hash_t h = XXH3_64bits(t->m->weights, t->m->params->size * t->be->real_bytes);
-    h = XXH3_64bits_withSeed(t->o->m, n, h);
-    h = XXH3_64bits_withSeed(t->o->v, n, h);
-    return XXH3_64bits_withSeed(t->m->bias, bias, h);
+    const struct model *m = t->m;
+    size_t state = m->n_state * sizeof(float);
+    XXH64_hash_t h = hash_room(t, m->weights, m->params->size * t->be->real_bytes, 0);
+    if (m->masters) h = hash_room(t, m->masters, state, h);
+    h = hash_room(t, t->o->m, state, h);
+    h = hash_room(t, t->o->v, state, h);
+    return hash_room(t, m->bias, (size_t)m->s.L * (size_t)m->s.E * sizeof(float), h);
 }
 
 void trial_remove_run(const char *folder) {

@@ -16,6 +16,10 @@ struct trial {
     int n_rooms;
 };
 
+/* The backend that TEST_BACKEND names ("cpu" without it), in FP32 where TEST_FP32 is set, with the
+ * attention (own or cudnn) that TEST_ATTENTION names. */
+struct backend *trial_backend(const struct grid *g);
+
 /* The model of `deck` (YAML text without dp_size and ep_size) with its initial weights, and an
  * optimizer, on comm as a dp x ep grid. All of the model's memory but the weights and the selection
  * bias is poisoned. Collective over comm; trial_close too. */

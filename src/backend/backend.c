@@ -3,19 +3,74 @@
 #include "backend/cpu.h"
 #include "base/memory.h"
 #include <string.h>
+#ifdef HAVE_CUDA
+#include "backend/cuda.h"
+#endif
 
-struct backend *backend_open(const char *name, const struct grid *g) {
-    if (strcmp(name, "cpu") != 0) return NULL;
+static int is_cuda(const char *name) {
+    return strcmp(name, "cuda") == 0;
+}
+
+int backend_exists(const char *name) {
+#ifdef HAVE_CUDA
+    if (is_cuda(name)) return 1;
+#endif
+    return strcmp(name, "cpu") == 0;
+}
+
+/* The engines that a name may ask for. */
+static char *engine_refusal(const char *name, const struct backend_options *o) {
+    int cuda = is_cuda(name);
+    if (o->experts == EXPERTS_GROUPED)
+        return memory_string("engine.experts: grouped is not there yet");
+    if (!cuda && o->experts == EXPERTS_CUBLASLT)
+        return memory_string("engine.experts: cublaslt needs a GPU");
+    if (cuda && o->experts == EXPERTS_LOOP)
+        return memory_string("engine.experts: loop is the CPU's; on a GPU it is cublaslt");
+    if (!cuda && o->attention == ATTENTION_CUDNN)
+        return memory_string("engine.attention: cudnn needs a GPU");
+    if (o->exchange == EXCHANGE_PEER || (cuda && o->exchange == EXCHANGE_NCCL))
+        return memory_string("engine.exchange: peer and nccl are not there yet");
+    if (!cuda && o->exchange == EXCHANGE_NCCL)
+        return memory_string("engine.exchange: nccl needs GPUs");
+    return NULL;
+}
+
+char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o) {
+    char *problem = engine_refusal(name, o);
+    if (!problem && !backend_exists(name))
+        problem = memory_format("this program was built without %s", name);
+#ifdef HAVE_CUDA
+    if (!problem && is_cuda(name)) problem = cuda_refusal(g);
+    if (is_cuda(name) && !agree_any(g, problem != NULL)) problem = cuda_refusal_together(g);
+#else
+    (void)g;
+#endif
+    return problem;
+}
+
+struct backend *backend_open(const char *name, const struct grid *g,
+                             const struct backend_options *o) {
+    static const struct backend_options none;
     struct backend *be = memory_alloc(sizeof *be);
     be->grid = g;
     be->sent_rows = memory_alloc_array((size_t)g->ep_size, sizeof *be->sent_rows);
+#ifdef HAVE_CUDA
+    if (is_cuda(name)) {
+        cuda_open(be, o ? o : &none);
+        return be;
+    }
+#endif
+    (void)name;
+    (void)none;
+    (void)o;
     cpu_open(be);
     return be;
 }
 
 void backend_close(struct backend *be) {
     if (!be) return;
-    cpu_close(be);
+    be->close(be);
     memory_free(be->sent_rows);
     memory_free(be);
 }

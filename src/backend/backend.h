@@ -10,6 +10,7 @@
  * Failures of the system end the program (die). */
 #ifndef REGULON_BACKEND_BACKEND_H
 #define REGULON_BACKEND_BACKEND_H
+#include "config/config.h"
 #include "grid/grid.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -37,22 +38,62 @@ struct moe;
 
 /* What the router did with N tokens; arrays of the layer, kept for the backward pass. */
 struct routing {
-    float *probs; /* [N, E] softmax of the logits */
-    float *lse;   /* [N] log-sum-exp of the logits */
-    int32_t *ids; /* [N, A] chosen experts, ascending */
-    float *p;     /* [N, A] their probabilities, renormalised to sum 1 */
-    uint32_t
-        *counts;     /* [E] tokens for each expert, of this micro-batch on this rank; host memory */
-    double *P;       /* [E] sum over tokens of probs; host memory */
-    double *entropy; /* [1] sum over tokens of the softmax's entropy, nats; host memory */
-    double *z;       /* [1] sum over tokens of lse^2; host memory */
+    float *probs;     /* [N, E] softmax of the logits */
+    float *lse;       /* [N] log-sum-exp of the logits */
+    int32_t *ids;     /* [N, A] chosen experts, ascending */
+    float *p;         /* [N, A] their probabilities, renormalised to sum 1 */
+    uint32_t *counts; /* [E] tokens for each expert, of this micro-batch on this rank */
+    double *P;        /* [E] sum over tokens of probs */
+    double *entropy;  /* [1] sum over tokens of the softmax's entropy, nats */
+    double *z;        /* [1] sum over tokens of lse^2 */
+};
+
+/* The losses that keep the experts evenly used: the auxiliary loss (Shazeer et al. 2017; Fedus et
+ * al. 2022, eq. 4) and the z-loss (Zoph et al. 2022, eq. 5). With counts c_le, probability sums
+ * P_le and N = sum_e c_0e / A tokens (0 counts as 1): layer: aux = sum_l E sum_e (c_le / (N A))
+ * (P_le / N) hf:    aux = E sum_e (sum_l c_le / (L N)) (sum_l P_le / (L N)) z = sum_l (sum of
+ * lse^2) / N c and N may be those of all ranks; P and the sum of lse^2 are then this rank's share.
+ * The gradients are those of weight * (coef aux + z_coef z): with respect to a token's probs, and
+ * to its lse^2. */
+struct balance {
+    int L, E, A;
+    int hf;        /* router.aux_loss is hf, else layer */
+    double coef;   /* of the auxiliary loss */
+    double z_coef; /* of the z-loss */
+    double weight; /* of the micro-batch in the step's loss */
+};
+
+/* Sums over the micro-batches of a step. */
+struct tally {
+    double *aux, *z;  /* [1] weight * loss, without coefficients */
+    double *entropy;  /* [L] */
+    uint32_t *counts; /* [L, E] */
 };
 
 /* One AdamW update. See adamw below. */
 struct adamw {
     float lr, beta1, beta2, eps, decay;
     float correction1, correction2; /* 1 - beta^t */
-    float grad_scale;               /* the clip factor */
+};
+
+/* What a backend may have to serve, for its work space. */
+struct work {
+    int N; /* tokens of a micro-batch at most */
+    int D, F, E, A, V;
+    struct attention_shape attention;
+    double theta; /* of RoPE */
+    int backward; /* 0: forward passes only */
+};
+
+/* What time is spent on. */
+enum clock {
+    CLOCK_OTHER,
+    CLOCK_FORWARD,
+    CLOCK_BACKWARD,
+    CLOCK_EXCHANGE,
+    CLOCK_REDUCE,
+    CLOCK_OPTIMIZER,
+    N_CLOCKS
 };
 
 struct backend {
@@ -60,9 +101,10 @@ struct backend {
     const char *details; /* library and threads, for the first lines of a run */
     size_t real_bytes;   /* of one element of real_t: 4 or 2 */
     const struct grid *grid;
-    double exchange_s;   /* seconds spent in the expert exchange so far; the caller may reset it */
     uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
+    int forced;          /* tests: route keeps the experts that it finds in r->ids */
     void *state;
+    void (*close)(struct backend *be); /* backend_close calls it */
 
     /* ---- memory ---- */
     void *(*alloc)(struct backend *be, size_t bytes); /* zeroed; dies when there is none */
@@ -72,8 +114,23 @@ struct backend {
     void (*download)(struct backend *be, void *dst, const void *src,
                      size_t bytes); /* backend to host */
     void (*zero)(struct backend *be, void *p, size_t bytes);
-    void (*to_real)(struct backend *be, real_t *dst, const float *src,
-                    size_t n); /* FP32 to the compute type */
+    void (*copy)(struct backend *be, void *dst, const void *src, size_t bytes); /* within it */
+    /* FP32 host memory to the compute type, rounded to nearest even; and back */
+    void (*upload_real)(struct backend *be, real_t *dst, const float *src, size_t n);
+    void (*download_real)(struct backend *be, float *dst, const real_t *src, size_t n);
+    /* FP32 backend memory to the compute type; where that is FP32 too, dst may be src */
+    void (*round)(struct backend *be, real_t *dst, const float *src, size_t n);
+    double (*memory_peak)(struct backend *be); /* bytes in use at most so far, device or host */
+
+    /* Work space for a model of these sizes: asked for once, by model_new; nothing is allocated
+     * after it. */
+    void (*reserve)(struct backend *be, struct work w);
+
+    /* ---- time ---- */
+    /* From here on, in the order of the work, time counts as `what`; returns what it counted as. */
+    enum clock (*clock)(struct backend *be, enum clock what);
+    /* Seconds since the last call, by kind; after a download, which waits for the work. */
+    void (*clock_read)(struct backend *be, double seconds[N_CLOCKS]);
 
     /* ---- math ---- */
     /* x[i, :] = table[tokens[i], :]; table[V, D] */
@@ -99,36 +156,46 @@ struct backend {
     /* dx[N, D] (+)= dy[N, M] w[M, D]; accumulate 0 overwrites */
     void (*matmul_dx)(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
                       int M, int D, int accumulate);
-    /* dw[M, D] += dy[N, M]^T x[N, D], FP32 */
+    /* dw[M, D] (+)= dy[N, M]^T x[N, D], FP32 */
     void (*matmul_dw)(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
-                      int M, int D);
+                      int M, int D, int accumulate);
 
     /* Rotates the queries and keys in qkv by position * theta^(-2i/K), half-split pairs (i, i +
      * K/2): RoPE (Su et al. 2021) as Hugging Face lays it out. inverse 1 rotates back (the backward
      * pass). */
     void (*rope)(struct backend *be, real_t *qkv, const int32_t *positions,
                  struct attention_shape s, double theta, int N, int inverse);
+    /* The documents of the micro-batch, for the attention calls that follow: tokens cu_seqlens[d]
+     * .. cu_seqlens[d + 1] - 1 are document d. cu_seqlens[n + 1] is host memory, borrowed until the
+     * next call; cu_seqlens[n] is the number of tokens. */
+    void (*documents)(struct backend *be, const int32_t *cu_seqlens, int n);
     /* out[N, H K]: causal attention within each document, scale 1/sqrt(K); lse[N, H] kept for
-     * backward. Tokens cu_seqlens[d] .. cu_seqlens[d + 1] - 1 are document d; cu_seqlens is host
-     * memory, [n_documents + 1]. */
+     * backward. */
     void (*attention)(struct backend *be, real_t *out, float *lse, const real_t *qkv,
-                      const int32_t *cu_seqlens, int n_documents, struct attention_shape s);
+                      struct attention_shape s);
     /* dqkv[N, (H + 2G) K], overwritten */
     void (*attention_backward)(struct backend *be, real_t *dqkv, const real_t *dout,
                                const real_t *out, const float *lse, const real_t *qkv,
-                               const int32_t *cu_seqlens, int n_documents,
                                struct attention_shape s);
 
     /* Router: logits[N, E] (FP32) = x w^T, w[E, D]; then softmax, top-A of probs + bias (ties:
      * lowest expert id; bias[E] FP32 or NULL), renormalised over the chosen, and the sums in *r. */
     void (*route)(struct backend *be, struct routing *r, float *logits, const real_t *x,
                   const real_t *w, const float *bias, int N, struct moe_shape s);
-    /* From dp[N, A] (gradient of r->p), balance[E] (host; added to the gradient of every token's
-     * probs) and dz (times 2 lse: gradient of lse): dlogits (scratch [N, E]), then dx += dlogits w,
-     * dw += dlogits^T x. */
+    /* From dp[N, A] (gradient of r->p), dprobs[E] (added to the gradient of every token's probs)
+     * and dz[1] (times 2 lse: gradient of lse): dlogits (scratch [N, E]), then dx += dlogits w,
+     * dw (+)= dlogits^T x. */
     void (*route_backward)(struct backend *be, real_t *dx, float *dw, float *dlogits,
-                           const struct routing *r, const float *dp, const float *balance, float dz,
-                           const real_t *x, const real_t *w, int N, struct moe_shape s);
+                           const struct routing *r, const float *dp, const float *dprobs,
+                           const float *dz, const real_t *x, const real_t *w, int N,
+                           struct moe_shape s, int accumulate);
+    /* The losses that keep the experts evenly used, from a micro-batch's counts[L, E], P[L, E],
+     * z[L] and entropy[L]: dprobs[L, E] and dz[1] for route_backward; losses, entropies and
+     * own_counts are added to the tally. counts: of all ranks where the loss is taken over the
+     * world, else own_counts. */
+    void (*balance)(struct backend *be, float *dprobs, float *dz, struct tally tally,
+                    const uint32_t *counts, const uint32_t *own_counts, const double *P,
+                    const double *z, const double *entropy, struct balance b);
 
     /* Expert parallelism over the ep group; collective over grid->ep. The caller frees with
      * moe_free. */
@@ -154,33 +221,40 @@ struct backend {
     /* The same way backward. dy[R, D] from dout[N, D]. */
     void (*moe_combine_backward)(struct backend *be, struct moe *m, real_t *dy, const real_t *dout,
                                  int N);
-    /* dz[R, 2F] and dp_rows[R] from dy; ddown[e][D, F] += dy^T h. dz may be z itself; h is used up.
-     */
+    /* dz[R, 2F] and dp_rows[R] from dy; ddown[e][D, F] (+)= dy^T h. dz may be z itself; h is used
+     * up. */
     void (*experts_down_backward)(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
                                   float *ddown, const real_t *dy, const real_t *z, real_t *h,
-                                  const real_t *down);
-    /* drows[R, D] = dz up; dup[e][2F, D] += dz^T rows */
+                                  const real_t *down, int accumulate);
+    /* drows[R, D] = dz up; dup[e][2F, D] (+)= dz^T rows */
     void (*experts_up_backward)(struct backend *be, struct moe *m, real_t *drows, float *dup,
-                                const real_t *dz, const real_t *rows, const real_t *up);
+                                const real_t *dz, const real_t *rows, const real_t *up,
+                                int accumulate);
     /* dx[N, D] = sum over a token's rows of drows, dp[N, A] from dp_rows. */
     void (*moe_dispatch_backward)(struct backend *be, struct moe *m, real_t *dx, float *dp,
                                   const real_t *drows, const float *dp_rows, int N);
 
     /* Cross-entropy fused with the head: logits = x w^T, w[V, D], chunk by chunk, never whole.
-     * Returns the sum of weights[i] * (lse - logit[target]) over the targets that count (not -100),
-     * FP64. With dx: dx[N, D] = scale * gradient, dw[V, D] += likewise; without (NULL): the loss
-     * alone. */
-    double (*head)(struct backend *be, real_t *dx, float *dw, const real_t *x, const real_t *w,
-                   const int32_t *targets, const float *weights, float scale, int N, int V, int D);
+     * loss[0] += the sum of weights[i] * (lse - logit[target]) over the targets that count (not
+     * -100), FP64. With dx: dx[N, D] = scale * gradient, dw[V, D] (+)= likewise; without (NULL):
+     * the loss alone. */
+    void (*head)(struct backend *be, real_t *dx, float *dw, double *loss, const real_t *x,
+                 const real_t *w, const int32_t *targets, const float *weights, float scale, int N,
+                 int V, int D, int accumulate);
 
-    /* AdamW (Loshchilov and Hutter 2019, algorithm 2) with g = grad_scale * grad:
-     *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-     *   w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)
-     * on FP32 masters; weight (compute type) gets the rounded result; on cpu it may be the master
+    /* sum[0] += the sum of x[i]^2; FP64, fixed order */
+    void (*sum_squares)(struct backend *be, double *sum, const float *x, size_t n);
+    /* factor[0] = the clip factor min(1, max_norm / (sqrt(norm2[0]) + 1e-6)), 1 when max_norm is 0;
+     * -1 when norm2 or one of values[n] is not finite: the step must not be applied. */
+    void (*decide)(struct backend *be, float *factor, const double *values, int n,
+                   const double *norm2, double max_norm);
+    /* AdamW (Loshchilov and Hutter 2019, algorithm 2) with g = factor[0] * grad; nothing at all
+     * when factor[0] < 0: m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2 w = w (1 - lr
+     * decay) - lr (m / correction1) / (sqrt(v / correction2) + eps) on FP32 masters; weight
+     * (compute type) gets the rounded result; where the types are the same it may be the master
      * itself. */
     void (*adamw)(struct backend *be, float *master, real_t *weight, float *m, float *v,
-                  const float *grad, size_t n, struct adamw a);
-    double (*sum_squares)(struct backend *be, const float *x, size_t n); /* FP64, fixed order */
+                  const float *grad, const float *factor, size_t n, struct adamw a);
 
     /* ---- collectives on backend memory; comm is one of grid's; in place ---- */
     void (*all_reduce)(struct backend *be, MPI_Comm comm, float *x, size_t n); /* sum */
@@ -189,13 +263,30 @@ struct backend {
     void (*reduce_scatter)(struct backend *be, MPI_Comm comm, float *x, const size_t *counts);
     /* rank r's counts[r] elements of x, at their place, go to all */
     void (*all_gather)(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts);
-    void (*sum_uint32)(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n); /* host memory */
-    void (*sum_double)(struct backend *be, MPI_Comm comm, double *x, size_t n);   /* host memory */
+    void (*sum_uint32)(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n);
+    void (*sum_double)(struct backend *be, MPI_Comm comm, double *x, size_t n);
 };
 
-/* Opens the backend of this name ("cpu") on the grid, which is borrowed; NULL if this build has
- * none of it. */
-struct backend *backend_open(const char *name, const struct grid *g);
+/* What a backend is asked to be; all 0 is what `auto` means everywhere. */
+struct backend_options {
+    enum experts_engine experts;
+    enum attention_engine attention;
+    enum exchange_engine exchange;
+    int deterministic; /* same bits run to run, also where that is slower */
+    int fp32;          /* compute in FP32 also where BF16 is usual */
+};
+
+/* 1 if this build has the backend of this name. */
+int backend_exists(const char *name);
+
+/* Why it cannot serve this grid with these options, NULL: it can. The caller frees it. Collective
+ * over world; every rank may have a reason of its own. */
+char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o);
+
+/* Opens the backend of this name ("cpu", "cuda") on the grid, which is borrowed; options NULL: all
+ * 0. Collective over world; the caller has asked for refusals. */
+struct backend *backend_open(const char *name, const struct grid *g,
+                             const struct backend_options *o);
 void backend_close(struct backend *be);
 
 /* Element i of a real_t array. */

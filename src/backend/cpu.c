@@ -28,9 +28,15 @@ static int choose_threads(const struct grid *g) {
 #endif
 }
 
+static void cpu_close(struct backend *be) {
+    cpu_memory_close(be);
+    memory_free((char *)(uintptr_t)be->details);
+}
+
 void cpu_open(struct backend *be) {
     int n_threads = choose_threads(be->grid);
     be->name = "cpu";
+    be->close = cpu_close;
     be->real_bytes = sizeof(float);
     char *gemm = cpu_gemm_name();
     be->details =
@@ -46,9 +52,4 @@ void cpu_open(struct backend *be) {
     cpu_fill_head(be);
     cpu_fill_optimizer(be);
     cpu_fill_collectives(be);
-}
-
-void cpu_close(struct backend *be) {
-    cpu_memory_close(be);
-    memory_free((char *)(uintptr_t)be->details);
 }

@@ -4,7 +4,6 @@
 #include "backend/backend.h"
 
 void cpu_open(struct backend *be);
-void cpu_close(struct backend *be);
 
 /* Allocation, copies, and the buffers below; n_threads may ask for scratch. */
 void cpu_memory_open(struct backend *be, int n_threads);
@@ -35,6 +34,9 @@ float *cpu_scratch(struct backend *be, size_t n);
 /* table[n or more, K]: for each position K/2 cosines, then K/2 sines, of position * theta^(-2j/K).
  * Kept until K or theta change or more positions are asked for. Main thread. */
 const float *cpu_rope_table(struct backend *be, int K, double theta, int n);
+
+/* What `documents` was called with last; borrowed. */
+const int32_t *cpu_documents(struct backend *be, int *n);
 
 void cpu_gemm_open(void); /* tells the library to use one thread: rows are shared out by cpu_gemm */
 char *cpu_gemm_name(void); /* "OpenBLAS 0.3.21", "plain loops"; the caller frees it */

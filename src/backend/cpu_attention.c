@@ -142,7 +142,9 @@ static struct head head_of(const float *qkv, const int32_t *cu, int document, in
 }
 
 static void attention(struct backend *be, real_t *out, float *lse, const real_t *qkv,
-                      const int32_t *cu, int n_documents, struct attention_shape s) {
+                      struct attention_shape s) {
+    int n_documents;
+    const int32_t *cu = cpu_documents(be, &n_documents);
     size_t room = (size_t)QUERIES * (size_t)longest(cu, n_documents);
 #pragma omp parallel
     {
@@ -159,7 +161,9 @@ static void attention(struct backend *be, real_t *out, float *lse, const real_t 
 
 static void attention_backward(struct backend *be, real_t *dqkv, const real_t *dout,
                                const real_t *out, const float *lse, const real_t *qkv,
-                               const int32_t *cu, int n_documents, struct attention_shape s) {
+                               struct attention_shape s) {
+    int n_documents;
+    const int32_t *cu = cpu_documents(be, &n_documents);
     size_t room = (size_t)QUERIES * (size_t)longest(cu, n_documents),
            stride = (size_t)(s.H + 2 * s.G) * (size_t)s.K;
     if (n_documents) memset(dqkv, 0, (size_t)cu[n_documents] * stride * sizeof(float));

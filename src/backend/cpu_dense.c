@@ -89,9 +89,10 @@ static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const re
 }
 
 static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
-                      int M, int D) {
+                      int M, int D, int accumulate) {
     (void)be;
-    if (N > 0) cpu_gemm(TRANSPOSE, NO_TRANSPOSE, M, D, N, 1, dy, M, x, D, 1, dw, D);
+    if (N > 0) cpu_gemm(TRANSPOSE, NO_TRANSPOSE, M, D, N, 1, dy, M, x, D, accumulate, dw, D);
+    if (N == 0 && !accumulate) memset(dw, 0, (size_t)M * (size_t)D * sizeof *dw);
 }
 
 void cpu_fill_dense(struct backend *be) {

@@ -93,7 +93,7 @@ struct moe_rows cpu_moe_rows(const struct moe *m) {
 enum direction { FORWARD, BACK };
 static void exchange(struct backend *be, struct moe *m, enum direction d, const void *from,
                      void *to, int width) {
-    double start = MPI_Wtime();
+    enum clock before = be->clock(be, CLOCK_EXCHANGE);
     MPI_Datatype row;
     watchdog_exchange(1);
     MPI_Type_contiguous(width, MPI_FLOAT, &row);
@@ -106,7 +106,7 @@ static void exchange(struct backend *be, struct moe *m, enum direction d, const 
                       be->grid->ep);
     MPI_Type_free(&row);
     watchdog_exchange(0);
-    be->exchange_s += MPI_Wtime() - start;
+    be->clock(be, before);
 }
 
 /* Lists the copies: for each rank, the tokens with an expert there. */
@@ -133,11 +133,11 @@ static void list_copies(struct backend *be, struct moe *m, const struct routing 
 }
 
 static void exchange_lists(struct backend *be, struct moe *m) {
-    double start = MPI_Wtime();
+    enum clock before = be->clock(be, CLOCK_EXCHANGE);
     watchdog_exchange(1);
     MPI_Alltoall(m->sent, 1, MPI_INT, m->got, 1, MPI_INT, be->grid->ep);
     watchdog_exchange(0);
-    be->exchange_s += MPI_Wtime() - start;
+    be->clock(be, before);
     m->got_first[0] = 0;
     for (int r = 0; r < m->n_ranks; r++) m->got_first[r + 1] = m->got_first[r] + m->got[r];
     if (m->n_ranks == 1) return;

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "backend/cpu.h"
 #include "backend/cpu_exp.h"
+#include <string.h>
 
 static inline float sigmoid(float x) {
     return 1 / (1 + cpu_exp(-x));
@@ -42,27 +43,30 @@ static void experts_down(struct backend *be, struct moe *m, real_t *yv, const re
     }
 }
 
-/* dw[e] += a^T b over the expert's rows, a[., M], b[., N] */
-static void accumulate_weights(const struct moe_rows *r, float *dw, const float *a, size_t M,
-                               const float *b, size_t N) {
+/* dw[e] (+)= a^T b over the expert's rows, a[., M], b[., N] */
+static void weight_gradients(const struct moe_rows *r, float *dw, const float *a, size_t M,
+                             const float *b, size_t N, int accumulate) {
     for (int e = 0; e < r->n_local; e++) {
         size_t first = (size_t)r->offsets[e];
         int n = r->offsets[e + 1] - r->offsets[e];
+        float *to = dw + (size_t)e * M * N;
         if (n > 0)
             cpu_gemm(TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, 1, a + first * M, (int)M,
-                     b + first * N, (int)N, 1, dw + (size_t)e * M * N, (int)N);
+                     b + first * N, (int)N, accumulate, to, (int)N);
+        else if (!accumulate)
+            memset(to, 0, M * N * sizeof *to);
     }
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv, float *dp_rows,
                                   float *ddown, const real_t *dyv, const real_t *zv, real_t *hv,
-                                  const real_t *downv) {
+                                  const real_t *downv, int accumulate) {
     (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dy = dyv, *z = zv, *down = downv;
     float *dz = dzv, *h = hv;
-    accumulate_weights(&r, ddown, dy, D, h, F);
+    weight_gradients(&r, ddown, dy, D, h, F, accumulate);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F, (int)D, 1,
@@ -87,12 +91,13 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv
 }
 
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drowsv, float *dup,
-                                const real_t *dzv, const real_t *rowsv, const real_t *upv) {
+                                const real_t *dzv, const real_t *rowsv, const real_t *upv,
+                                int accumulate) {
     (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dz = dzv, *up = upv;
-    accumulate_weights(&r, dup, dz, 2 * F, rowsv, D);
+    weight_gradients(&r, dup, dz, 2 * F, rowsv, D, accumulate);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)(2 * F),

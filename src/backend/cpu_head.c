@@ -3,6 +3,7 @@
 #include "backend/cpu.h"
 #include "backend/cpu_exp.h"
 #include <math.h>
+#include <string.h>
 
 enum { CHUNK = 512 };
 
@@ -28,8 +29,9 @@ static double token_loss(float *logits, int V, int32_t target, float weight, flo
     return weight * ((double)most + log((double)sum) - (double)at_target);
 }
 
-static double head(struct backend *be, real_t *dxv, float *dw, const real_t *xv, const real_t *w,
-                   const int32_t *targets, const float *weights, float scale, int N, int V, int D) {
+static void head(struct backend *be, real_t *dxv, float *dw, double *total, const real_t *xv,
+                 const real_t *w, const int32_t *targets, const float *weights, float scale, int N,
+                 int V, int D, int accumulate) {
     double loss = 0;
     size_t room = (size_t)CHUNK * (size_t)V;
     float *logits = cpu_scratch(be, room);
@@ -46,9 +48,11 @@ static double head(struct backend *be, real_t *dxv, float *dw, const real_t *xv,
         if (!dxv) continue;
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, n, D, V, 1, logits, V, w, D, 0,
                  (float *)dxv + (size_t)first * (size_t)D, D);
-        cpu_gemm(TRANSPOSE, NO_TRANSPOSE, V, D, n, 1, logits, V, x, D, 1, dw, D);
+        cpu_gemm(TRANSPOSE, NO_TRANSPOSE, V, D, n, 1, logits, V, x, D, accumulate || first > 0, dw,
+                 D);
     }
-    return loss;
+    if (dxv && N == 0 && !accumulate) memset(dw, 0, (size_t)V * (size_t)D * sizeof *dw);
+    *total += loss;
 }
 
 void cpu_fill_head(struct backend *be) {

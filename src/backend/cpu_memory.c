@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -39,9 +40,26 @@ static void zero(struct backend *be, void *p, size_t bytes) {
     memset(p, 0, bytes);
 }
 
-static void to_real(struct backend *be, real_t *dst, const float *src, size_t n) {
+static void upload_real(struct backend *be, real_t *dst, const float *src, size_t n) {
     (void)be;
     if (dst != src) memcpy(dst, src, n * sizeof *src);
+}
+
+static void download_real(struct backend *be, float *dst, const real_t *src, size_t n) {
+    upload_real(be, dst, src, n);
+}
+
+static double memory_peak(struct backend *be) {
+    (void)be;
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss * 1024;
+}
+
+/* Buffers grow in the first steps. */
+static void reserve(struct backend *be, struct work w) {
+    (void)be;
+    (void)w;
 }
 
 /* One growing buffer a thread. */
@@ -57,7 +75,38 @@ struct cpu_state {
         int K, n;
         double theta;
     } rope;
+    const int32_t *cu_seqlens;
+    int n_documents;
+    enum clock clock; /* what time counts as since `since` */
+    double since, seconds[N_CLOCKS];
 };
+
+static void documents(struct backend *be, const int32_t *cu_seqlens, int n) {
+    struct cpu_state *state = be->state;
+    state->cu_seqlens = cu_seqlens, state->n_documents = n;
+}
+
+const int32_t *cpu_documents(struct backend *be, int *n) {
+    struct cpu_state *state = be->state;
+    *n = state->n_documents;
+    return state->cu_seqlens;
+}
+
+static enum clock clock_turn(struct backend *be, enum clock what) {
+    struct cpu_state *state = be->state;
+    enum clock before = state->clock;
+    double now = MPI_Wtime();
+    state->seconds[before] += now - state->since;
+    state->clock = what, state->since = now;
+    return before;
+}
+
+static void clock_read(struct backend *be, double seconds[N_CLOCKS]) {
+    struct cpu_state *state = be->state;
+    clock_turn(be, state->clock);
+    memcpy(seconds, state->seconds, sizeof state->seconds);
+    memset(state->seconds, 0, sizeof state->seconds);
+}
 
 static float *grow(struct backend *be, float **buffer, size_t *room, size_t n) {
     if (*room < n) {
@@ -111,7 +160,15 @@ void cpu_memory_open(struct backend *be, int n_threads) {
     be->upload = copy;
     be->download = copy;
     be->zero = zero;
-    be->to_real = to_real;
+    be->copy = copy;
+    be->upload_real = upload_real;
+    be->download_real = download_real;
+    be->round = upload_real;
+    be->memory_peak = memory_peak;
+    be->reserve = reserve;
+    be->clock = clock_turn;
+    be->clock_read = clock_read;
+    be->documents = documents;
 }
 
 void cpu_memory_close(struct backend *be) {

@@ -39,7 +39,7 @@ static void route(struct backend *be, struct routing *r, float *logits, const re
         for (int e = 0; e < E; e++) sum += probs[e] = expf(in[e] - most);
         for (int e = 0; e < E; e++) probs[e] /= sum;
         r->lse[i] = most + logf(sum);
-        choose(probs, bias, E, A, ids);
+        if (!be->forced) choose(probs, bias, E, A, ids);
         for (int a = 0; a < A; a++) chosen += probs[ids[a]];
         for (int a = 0; a < A; a++) p[a] = probs[ids[a]] / chosen;
     }
@@ -57,10 +57,11 @@ static void route(struct backend *be, struct routing *r, float *logits, const re
 }
 
 /* p_a = s_a / S with s = softmax(logits), S the sum over the chosen: ds_a = (dp_a - sum_b dp_b p_b)
- * / S for the chosen, plus balance for all; dlogits = s (ds - sum_e ds_e s_e) + 2 dz lse s. */
+ * / S for the chosen, plus dprobs for all; dlogits = s (ds - sum_e ds_e s_e) + 2 dz lse s. */
 static void route_backward(struct backend *be, real_t *dx, float *dw, float *dlogits,
-                           const struct routing *r, const float *dp, const float *balance, float dz,
-                           const real_t *x, const real_t *w, int N, struct moe_shape s) {
+                           const struct routing *r, const float *dp, const float *dprobs,
+                           const float *dz, const real_t *x, const real_t *w, int N,
+                           struct moe_shape s, int accumulate) {
     int E = s.E, A = s.A;
 #pragma omp parallel for
     for (int i = 0; i < N; i++) {
@@ -69,16 +70,48 @@ static void route_backward(struct backend *be, real_t *dx, float *dw, float *dlo
         const int32_t *ids = r->ids + (size_t)i * (size_t)A;
         float *out = dlogits + (size_t)i * (size_t)E, chosen = 0, mean = 0, dot = 0;
         for (int a = 0; a < A; a++) chosen += probs[ids[a]], mean += di[a] * p[a];
-        for (int e = 0; e < E; e++) out[e] = balance[e];
+        for (int e = 0; e < E; e++) out[e] = dprobs[e];
         for (int a = 0; a < A; a++) out[ids[a]] += (di[a] - mean) / chosen;
         for (int e = 0; e < E; e++) dot += out[e] * probs[e];
-        for (int e = 0; e < E; e++) out[e] = probs[e] * (out[e] - dot + 2 * dz * r->lse[i]);
+        for (int e = 0; e < E; e++) out[e] = probs[e] * (out[e] - dot + 2 * dz[0] * r->lse[i]);
     }
     be->matmul_dx(be, dx, dlogits, w, N, E, s.D, /*accumulate=*/1);
-    be->matmul_dw(be, dw, dlogits, x, N, E, s.D);
+    be->matmul_dw(be, dw, dlogits, x, N, E, s.D, accumulate);
+}
+
+static void balance(struct backend *be, float *dprobs, float *dz, struct tally tally,
+                    const uint32_t *counts, const uint32_t *own_counts, const double *P,
+                    const double *z, const double *entropy, struct balance b) {
+    (void)be;
+    size_t L = (size_t)b.L, E = (size_t)b.E;
+    double tokens = 0, aux = 0, z_sum = 0;
+    for (size_t e = 0; e < E; e++) tokens += counts[e];
+    double N = tokens > 0 ? tokens / b.A : 1;
+    for (size_t l = 0; l < L; l++)
+        for (size_t e = 0; e < E; e++) {
+            double count = 0;
+            if (b.hf)
+                for (size_t k = 0; k < L; k++) count += counts[k * E + e];
+            else
+                count = counts[l * E + e];
+            /* aux is linear in P: slope = d aux / d P_le */
+            double slope = b.hf ? (double)E * count / ((double)L * N * (double)L * N)
+                                : (double)E * count / (N * b.A * N);
+            aux += slope * P[l * E + e];
+            dprobs[l * E + e] = (float)(b.coef * slope * b.weight);
+            tally.counts[l * E + e] += own_counts[l * E + e];
+        }
+    for (size_t l = 0; l < L; l++) {
+        z_sum += z[l] / N;
+        tally.entropy[l] += entropy[l];
+    }
+    *dz = (float)(b.z_coef * b.weight / N);
+    *tally.aux += aux * b.weight;
+    *tally.z += z_sum * b.weight;
 }
 
 void cpu_fill_route(struct backend *be) {
     be->route = route;
     be->route_backward = route_backward;
+    be->balance = balance;
 }

@@ -74,7 +74,7 @@ static void load(struct model *m, const char *folder) {
         die_user(EXIT_DATA,
                  "%s: holds %lld values, the model %lld: there are tensors the model does not have",
                  path, (long long)seen, (long long)elements_of(p));
-    m->be->to_real(m->be, m->weights, all, p->size);
+    model_put(m, all);
     if (m->config->router.bias_rate > 0) load_bias(m, folder);
     memory_free(all);
     safetensors_close(f);

@@ -97,9 +97,9 @@ static void stream_tensors(const struct model *m, const struct plan *plan, int f
             n = plan->list[i].n - done < CHUNK ? plan->list[i].n - done : CHUNK;
             watchdog_progress();
             if (g->rank == plan->owner[i])
-                m->be->download(m->be, buffer,
-                                real_at(m->be, m->weights, plan->element[i] + (size_t)done),
-                                (size_t)n * sizeof *buffer);
+                m->be->download_real(m->be, buffer,
+                                     real_at(m->be, m->weights, plan->element[i] + (size_t)done),
+                                     (size_t)n);
             if (plan->owner[i] != 0 && g->rank == plan->owner[i])
                 MPI_Send(buffer, (int)n, MPI_FLOAT, 0, 0, g->world);
             if (g->rank != 0) continue;

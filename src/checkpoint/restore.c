@@ -48,14 +48,14 @@ static int pieces_in(const struct shard_header *h, struct params *const *tables,
     return found;
 }
 
-/* Reads the pieces with these numbers from one shard. */
-static char *read_shard(struct model *m, const char *folder, int d, int e, struct piece *pieces,
+/* Reads the pieces with these numbers from one shard; be: as shard_read. */
+static char *read_shard(struct backend *be, const char *folder, int d, int e, struct piece *pieces,
                         size_t *covered, const int *list, int n, float *bias, size_t n_bias) {
     char *name = shard_name(d, e), *path = file_join(folder, name), *problem;
     struct piece *some = memory_alloc_array((size_t)n + 1, sizeof *some);
     size_t *filled = memory_alloc_array((size_t)n + 1, sizeof *filled);
     for (int i = 0; i < n; i++) some[i] = pieces[list[i]];
-    problem = shard_read(m->be, path, some, n, filled, bias, n_bias);
+    problem = shard_read(be, path, some, n, filled, bias, n_bias);
     for (int i = 0; i < n; i++) covered[list[i]] += filled[i];
     memory_free(filled);
     memory_free(some);
@@ -66,8 +66,8 @@ static char *read_shard(struct model *m, const char *folder, int d, int e, struc
 
 /* Fills pieces from the shards of the grid in h, and the selection bias; opens only the shards that
  * hold rows of them, and the first, which has the bias. */
-static char *read_pieces(struct model *m, const char *folder, const struct shard_header *h,
-                         struct piece *pieces, int n) {
+static char *read_pieces(struct model *m, struct backend *be, const char *folder,
+                         const struct shard_header *h, struct piece *pieces, int n) {
     size_t n_bias = (size_t)m->s.L * (size_t)m->s.E,
            *covered = memory_alloc_array((size_t)n, sizeof *covered);
     float *bias = memory_alloc_array(n_bias, sizeof *bias);
@@ -79,7 +79,7 @@ static char *read_pieces(struct model *m, const char *folder, const struct shard
             int k = pieces_in(h, tables, d, e, m->params, pieces, n, list), first = d + e == 0;
             if (k == 0 && !first) continue;
             problem =
-                read_shard(m, folder, d, e, pieces, covered, list, k, first ? bias : NULL, n_bias);
+                read_shard(be, folder, d, e, pieces, covered, list, k, first ? bias : NULL, n_bias);
         }
     state_tables_free(tables, h->ep_size);
     memory_free(list);
@@ -94,11 +94,11 @@ static char *read_pieces(struct model *m, const char *folder, const struct shard
 }
 
 /* The same, and the header of shard 0; `pieces` are freed. */
-static char *read_state(struct model *m, const char *folder, struct shard_header *h,
-                        struct piece *pieces, int n) {
+static char *read_state(struct model *m, struct backend *be, const char *folder,
+                        struct shard_header *h, struct piece *pieces, int n) {
     char *name = shard_name(0, 0), *path = file_join(folder, name),
          *problem = shard_read_header(path, h);
-    if (!problem) problem = read_pieces(m, folder, h, pieces, n);
+    if (!problem) problem = read_pieces(m, be, folder, h, pieces, n);
     memory_free(pieces);
     memory_free(path);
     memory_free(name);
@@ -125,14 +125,14 @@ int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header
         struct piece *pieces = state_to_load(o, &n_pieces);
         char *folder = checkpoint_folder(run, steps[i]);
         if (verify(g, folder))
-            found = all_well(g, read_state(m, folder, header, pieces, n_pieces));
+            found = all_well(g, read_state(m, m->be, folder, header, pieces, n_pieces));
         else
             memory_free(pieces);
         if (!found) log_info("checkpoint", "%s cannot be used", folder);
         memory_free(folder);
     }
     memory_free(steps);
-    if (found) o->t = header->counters.updates;
+    if (found) o->t = header->counters.updates, model_publish(m);
     return found;
 }
 
@@ -166,8 +166,12 @@ static int load_step(struct model *m, const char *folder) {
     int n;
     if (!verify(g, folder)) return 0;
     if (!all_well(g, g->rank == 0 ? other_model(m, folder) : NULL)) return 0;
-    struct piece *pieces = state_weights(m, &n);
-    return all_well(g, read_state(m, folder, &h, pieces, n));
+    float *all = memory_alloc_array(m->params->size, sizeof *all);
+    struct piece *pieces = state_weights(m->params, all, &n);
+    int loaded = all_well(g, read_state(m, NULL, folder, &h, pieces, n));
+    if (loaded) model_put(m, all);
+    memory_free(all);
+    return loaded;
 }
 
 char *checkpoint_find_weights(const char *path) {

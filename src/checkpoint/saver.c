@@ -283,7 +283,7 @@ int saver_drain(struct saver *s) {
     while (s->phase != IDLE) {
         double votes[SAVER_VOTES];
         saver_vote(s, votes);
-        be->sum_double(be, be->grid->world, votes, SAVER_VOTES);
+        agree_sum(be->grid, votes, SAVER_VOTES);
         result = saver_count(s, votes);
         if (s->phase != IDLE) usleep(1000);
     }

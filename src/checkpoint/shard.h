@@ -51,7 +51,7 @@ void shard_writer_free(struct shard_writer *w);
 /* Reading. Each returns NULL or what is wrong, to be freed by the caller. */
 char *shard_read_header(const char *path, struct shard_header *h);
 
-/* Fills from one shard what of pieces[n], backend memory, it holds; covered[n] counts the elements
+/* Fills from one shard what of pieces[n], backend memory (host memory where be is NULL), it holds; covered[n] counts the elements
  * filled. bias[n_bias] (host memory) is filled if the shard has it; it may be NULL. */
 char *shard_read(struct backend *be, const char *path, struct piece *pieces, int n, size_t *covered,
                  float *bias, size_t n_bias);

@@ -23,20 +23,24 @@ static float *moment(const struct optimizer *o, enum state_kind kind) {
     return kind == STATE_EXP_AVG ? o->m : o->v;
 }
 
+/* Elements [first, first + n) of tensor i, within this rank's share of it, in all kinds. */
+static int add_kinds(const struct optimizer *o, int i, size_t first, size_t n, struct piece *list) {
+    const struct param *t = &o->model->params->list[i];
+    const struct share *s = &o->model->shares[i];
+    size_t skip = first - s->first;
+    list[0] = piece_of(t, STATE_MASTER, first, n, model_master(o->model, i) + skip);
+    for (enum state_kind k = STATE_EXP_AVG; k < N_STATES; k++)
+        list[k] = piece_of(t, k, first, n, moment(o, k) + s->state + skip);
+    return N_STATES;
+}
+
 struct piece *state_to_save(const struct optimizer *o, int *n) {
     const struct params *p = o->model->params;
     struct piece *list = memory_alloc_array((size_t)p->n * N_STATES, sizeof *list);
-    float *weights = o->model->weights;
     *n = 0;
     for (int i = 0; i < p->n; i++) {
-        const struct param *t = &p->list[i];
-        const struct shard *s = &o->shards[i];
-        if (s->norm_n == 0) continue;
-        list[(*n)++] = piece_of(t, STATE_MASTER, s->norm_first, s->norm_n,
-                                weights + t->offset + s->norm_first);
-        for (enum state_kind k = STATE_EXP_AVG; k < N_STATES; k++)
-            list[(*n)++] = piece_of(t, k, s->norm_first, s->norm_n,
-                                    moment(o, k) + s->state + (s->norm_first - s->first));
+        const struct share *s = &o->model->shares[i];
+        if (s->norm_n > 0) *n += add_kinds(o, i, s->norm_first, s->norm_n, list + *n);
     }
     return list;
 }
@@ -44,25 +48,19 @@ struct piece *state_to_save(const struct optimizer *o, int *n) {
 struct piece *state_to_load(const struct optimizer *o, int *n) {
     const struct params *p = o->model->params;
     struct piece *list = memory_alloc_array((size_t)p->n * N_STATES, sizeof *list);
-    float *weights = o->model->weights;
     *n = 0;
     for (int i = 0; i < p->n; i++) {
-        const struct param *t = &p->list[i];
-        const struct shard *s = &o->shards[i];
-        list[(*n)++] = piece_of(t, STATE_MASTER, 0, t->n, weights + t->offset);
-        for (enum state_kind k = STATE_EXP_AVG; k < N_STATES && s->n > 0; k++)
-            list[(*n)++] = piece_of(t, k, s->first, s->n, moment(o, k) + s->state);
+        const struct share *s = &o->model->shares[i];
+        if (s->n > 0) *n += add_kinds(o, i, s->first, s->n, list + *n);
     }
     return list;
 }
 
-struct piece *state_weights(const struct model *m, int *n) {
-    const struct params *p = m->params;
+struct piece *state_weights(const struct params *p, float *all, int *n) {
     struct piece *list = memory_alloc_array((size_t)p->n, sizeof *list);
-    float *weights = m->weights;
     *n = p->n;
     for (int i = 0; i < p->n; i++)
-        list[i] = piece_of(&p->list[i], STATE_MASTER, 0, p->list[i].n, weights + p->list[i].offset);
+        list[i] = piece_of(&p->list[i], STATE_MASTER, 0, p->list[i].n, all + p->list[i].offset);
     return list;
 }
 

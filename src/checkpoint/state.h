@@ -12,16 +12,17 @@ struct piece {
     const struct param *param;
     enum state_kind kind;
     int64_t first_row, rows;
-    float *data; /* where they lie in this process, backend memory */
+    float *data; /* where they lie in this process: backend memory, unless said otherwise */
     size_t n;    /* elements: rows * param->cols */
 };
 
 /* Lists of pieces; the array is the caller's, the data the optimiser's and the model's.
  * state_to_save: this rank's part of a partition of the whole state over the world. state_to_load:
- * all that this rank holds. state_weights: its weights alone. */
+ * what this rank updates. state_weights: the weights that it holds, in all[p->size], host memory.
+ */
 struct piece *state_to_save(const struct optimizer *o, int *n);
 struct piece *state_to_load(const struct optimizer *o, int *n);
-struct piece *state_weights(const struct model *m, int *n);
+struct piece *state_weights(const struct params *p, float *all, int *n);
 
 /* Where the rows of a saved state lie, for any grid that may have saved it. state_tables: the
  * parameters of its ep ranks, [ep_size]. state_rows: rows [*first, *first + *rows) of the global

@@ -47,7 +47,9 @@ static char *check_limits(const struct config *c) {
 }
 
 static char *check_engines(const struct config *c) {
-    if (c->backend == BACKEND_CUDA) return NULL; /* refused when it is opened */
+    if (c->backend != BACKEND_CPU) return NULL; /* refused when the backend is opened */
+    if (c->precision.recipe == PRECISION_BF16)
+        refuse("precision.recipe is 'bf16', which backend 'cpu' does not have");
     if (c->engine.experts == EXPERTS_GROUPED || c->engine.experts == EXPERTS_CUBLASLT)
         refuse("engine.experts is '%s', which backend 'cpu' does not have",
                c->engine.experts == EXPERTS_GROUPED ? "grouped" : "cublaslt");

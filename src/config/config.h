@@ -17,6 +17,7 @@ enum bos_kind { BOS_RECORD, BOS_WINDOW, BOS_NONE };
 enum holdout_kind { HOLDOUT_RECORD, HOLDOUT_BLOCK };
 enum experts_engine { EXPERTS_AUTO, EXPERTS_GROUPED, EXPERTS_CUBLASLT, EXPERTS_LOOP };
 enum attention_engine { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_OWN };
+enum precision_kind { PRECISION_AUTO, PRECISION_FP32, PRECISION_BF16 };
 enum exchange_engine { EXCHANGE_AUTO, EXCHANGE_PEER, EXCHANGE_NCCL, EXCHANGE_MPI };
 enum tristate { TRI_AUTO, TRI_FALSE, TRI_TRUE };
 
@@ -43,6 +44,10 @@ struct config {
     struct {
         int experts, attention, exchange;
     } engine;
+
+    struct {
+        int recipe; /* enum precision_kind */
+    } precision;
 
     struct {
         char *config; /* a Hugging Face config.json to read the keys below from */

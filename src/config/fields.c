@@ -34,7 +34,7 @@ const struct field fields[] = {
     {"seed", FIELD_UINT, AT(uint64_t, seed), "42", 0, 0, 0, NULL, NULL, NULL,
      "Where all random numbers come from: initial weights, order of the data, strands."},
     BOOL(deterministic, "false", "Take slower operations where the fast ones do not repeat to the bit (attention on a GPU)."),
-    ENUM(backend, "auto", "auto|cpu|cuda", "What computes: auto is cpu in this version, which has no other."),
+    ENUM(backend, "auto", "auto|cpu|cuda", "What computes: auto is cuda where every rank has a GPU that can be used, else cpu."),
 
     INT(parallelism.dp_size, "auto", 1, WIDE, "auto", "ranks", "Groups of ranks that hold copies of the experts: auto is ranks / ep_size."),
     INT(parallelism.ep_size, "1", 1, WIDE, NULL, "ranks", "Ranks over which the experts of a layer are spread."),
@@ -43,6 +43,7 @@ const struct field fields[] = {
     ENUM(engine.experts, "auto", "auto|grouped|cublaslt|loop", "How the experts' matrices are multiplied; grouped and cublaslt need a GPU."),
     ENUM(engine.attention, "auto", "auto|cudnn|own", "How attention is computed; cudnn needs a GPU."),
     ENUM(engine.exchange, "auto", "auto|peer|nccl|mpi", "How tokens travel between the ranks of an expert-parallel group; peer and nccl need GPUs."),
+    ENUM(precision.recipe, "auto", "auto|fp32|bf16", "Type of weights and activations; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU, which has no other."),
 
     PATH(model.config, "A Hugging Face Mixtral config.json, or a folder with one: gives the model keys that the deck does not."),
     INT(model.vocab_size, "256", 2, 16777216, NULL, "tokens", "Number of different tokens; 256 for text and genomes, where a character is a token."),

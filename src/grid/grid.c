@@ -89,6 +89,10 @@ int agree_any(const struct grid *g, int condition) {
     return any;
 }
 
+void agree_sum(const struct grid *g, double *x, int n) {
+    MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, MPI_SUM, g->world);
+}
+
 char *agree_problem(const struct grid *g, const char *problem) {
     int mine = problem ? g->rank : g->n_ranks, first, n = 0;
     char host[256] = "", *text = NULL;

@@ -36,6 +36,7 @@ void grid_close(struct grid *g);
  * over world. */
 int agree_int(const struct grid *g, int value_on_rank_0);
 int agree_any(const struct grid *g, int condition);
+void agree_sum(const struct grid *g, double *x, int n); /* x[n] become their sums over the ranks */
 
 /* The problem of the lowest rank that has one, on every rank, as "rank 3 on node17: PROBLEM"; NULL
  * when every rank passes NULL. The caller frees it. Collective over world. */

@@ -13,8 +13,7 @@ void attention_forward(struct model *m, int layer) {
     /* qkv[N, (H+2G)K] = xn1 Wqkv^T, rotated; attended[N, HK]; delta[N, D] = attended Wo^T */
     be->matmul(be, y->qkv, y->xn1, model_weight(m, p->q), N, qkv_width(&m->s), D);
     be->rope(be, y->qkv, m->positions, m->attention, m->s.theta, N, /*inverse=*/0);
-    be->attention(be, y->attended, y->lse, y->qkv, m->batch->cu_seqlens, m->batch->n_documents,
-                  m->attention);
+    be->attention(be, y->attended, y->lse, y->qkv, m->attention);
     be->matmul(be, m->delta, y->attended, model_weight(m, p->o), N, D, HK);
 }
 
@@ -23,11 +22,10 @@ void attention_backward(struct model *m, int layer) {
     struct layer_state *y = &m->layers[layer];
     const struct layer_params *p = &m->params->layers[layer];
     int N = m->N, D = m->s.D, HK = m->s.H * m->s.K, width = qkv_width(&m->s);
-    be->matmul_dw(be, model_grad(m, p->o), m->dx, y->attended, N, D, HK);
+    be->matmul_dw(be, model_grad(m, p->o), m->dx, y->attended, N, D, HK, m->has_grads);
     be->matmul_dx(be, m->dattended, m->dx, model_weight(m, p->o), N, D, HK, /*accumulate=*/0);
-    be->attention_backward(be, m->dqkv, m->dattended, y->attended, y->lse, y->qkv,
-                           m->batch->cu_seqlens, m->batch->n_documents, m->attention);
+    be->attention_backward(be, m->dqkv, m->dattended, y->attended, y->lse, y->qkv, m->attention);
     be->rope(be, m->dqkv, m->positions, m->attention, m->s.theta, N, /*inverse=*/1);
-    be->matmul_dw(be, model_grad(m, p->q), m->dqkv, y->xn1, N, width, D);
+    be->matmul_dw(be, model_grad(m, p->q), m->dqkv, y->xn1, N, width, D, m->has_grads);
     be->matmul_dx(be, m->dxn, m->dqkv, model_weight(m, p->q), N, width, D, /*accumulate=*/0);
 }

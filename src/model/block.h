@@ -15,7 +15,8 @@ static inline float *model_grad(const struct model *m, int i) {
 void attention_forward(struct model *m, int layer);
 void attention_backward(struct model *m, int layer);
 
-/* m->delta = experts(xn2); dxn likewise. balance[E] and dz: see backend->route_backward. */
+/* m->delta = experts(xn2); dxn likewise, with the auxiliary losses' gradient in m->dprobs and
+ * m->dz. */
 void experts_forward(struct model *m, int layer);
-void experts_backward(struct model *m, int layer, const float *balance, float dz);
+void experts_backward(struct model *m, int layer);
 #endif

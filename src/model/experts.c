@@ -15,17 +15,18 @@ void experts_forward(struct model *m, int layer) {
     be->moe_combine(be, y->moe, m->delta, m->y, N);
 }
 
-void experts_backward(struct model *m, int layer, const float *balance, float dz) {
+void experts_backward(struct model *m, int layer) {
     struct backend *be = m->be;
     struct layer_state *y = &m->layers[layer];
     const struct layer_params *p = &m->params->layers[layer];
     int N = m->N;
     be->moe_combine_backward(be, y->moe, m->y, m->dx, N);
     be->experts_down_backward(be, y->moe, y->z, m->dp_rows, model_grad(m, p->down), m->y, y->z,
-                              y->h, model_weight(m, p->down));
+                              y->h, model_weight(m, p->down), m->has_grads);
     be->experts_up_backward(be, y->moe, m->y, model_grad(m, p->up), y->z, y->rows,
-                            model_weight(m, p->up));
+                            model_weight(m, p->up), m->has_grads);
     be->moe_dispatch_backward(be, y->moe, m->dxn, m->dp, m->y, m->dp_rows, N);
-    be->route_backward(be, m->dxn, model_grad(m, p->router), m->logits, &y->routing, m->dp, balance,
-                       dz, y->xn2, model_weight(m, p->router), N, m->moe);
+    be->route_backward(be, m->dxn, model_grad(m, p->router), m->logits, &y->routing, m->dp,
+                       m->dprobs + (size_t)layer * (size_t)m->s.E, m->dz, y->xn2,
+                       model_weight(m, p->router), N, m->moe, m->has_grads);
 }

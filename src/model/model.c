@@ -2,7 +2,6 @@
 #include "model/model.h"
 #include "base/memory.h"
 #include "grid/watchdog.h"
-#include "model/balance.h"
 #include "model/block.h"
 #include <assert.h>
 #include <string.h>
@@ -55,15 +54,25 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->params = params_new(&s, be->grid, c);
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
            r = be->real_bytes, rows = be->moe_rows(be, m->moe), HK = (size_t)(s.H * s.K);
+    be->reserve(be, (struct work){.N = capacity,
+                                  .D = s.D,
+                                  .F = s.F,
+                                  .E = s.E,
+                                  .A = s.A,
+                                  .V = s.V,
+                                  .attention = m->attention,
+                                  .theta = s.theta,
+                                  .backward = with_gradients});
     m->weights = be->alloc(be, m->params->size * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
-    m->counts = memory_alloc_array(L * E + 1, sizeof *m->counts);
-    m->P = memory_alloc_array(L * E, sizeof *m->P);
-    m->entropy = memory_alloc_array(L, sizeof *m->entropy);
-    m->z = memory_alloc_array(L, sizeof *m->z);
-    m->balance = memory_alloc_array(L * E, sizeof *m->balance);
-    m->counts_sum = memory_alloc_array(L * E, sizeof *m->counts_sum);
-    m->entropy_sum = memory_alloc_array(L, sizeof *m->entropy_sum);
+    m->counts = be->alloc(be, L * E * sizeof *m->counts);
+    m->P = be->alloc(be, L * E * sizeof *m->P);
+    m->entropy = be->alloc(be, L * sizeof *m->entropy);
+    m->z = be->alloc(be, L * sizeof *m->z);
+    m->sums = be->alloc(be, model_sums_bytes(m));
+    m->host_sums = memory_alloc(model_sums_bytes(m));
+    m->host_bias = memory_alloc_array(L * E, sizeof *m->host_bias);
+    m->shares = shares_new(m->params, be->grid, c, &m->n_state);
     m->layers = memory_alloc_array(L, sizeof *m->layers);
     for (int l = 0; l < s.L; l++) layer_new(m, l, rows);
     m->tokens = be->alloc(be, N * sizeof(int32_t));
@@ -84,21 +93,29 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->dqkv = be->alloc(be, N * (size_t)((s.H + 2 * s.G) * s.K) * r);
     m->dp = be->alloc(be, N * (size_t)s.A * sizeof(float));
     m->dp_rows = be->alloc(be, rows * sizeof(float));
+    m->dprobs = be->alloc(be, L * E * sizeof *m->dprobs);
+    m->dz = be->alloc(be, sizeof *m->dz);
+    if (c->router.balance_over == BALANCE_WORLD)
+        m->all_counts = be->alloc(be, L * E * sizeof *m->all_counts);
+    if (r != sizeof(float)) m->masters = be->alloc(be, m->n_state * sizeof *m->masters);
     return m;
 }
 
 void model_free(struct model *m) {
     if (!m) return;
     struct backend *be = m->be;
-    void *const device[] = {m->weights,   m->bias,           m->grads, m->tokens, m->targets,
-                            m->positions, m->target_weights, m->x,     m->xn,     m->delta,
-                            m->logits,    m->rstd,           m->y,     m->dx,     m->dxn,
-                            m->dattended, m->dqkv,           m->dp,    m->dp_rows};
+    void *const all[] = {m->weights,   m->bias,           m->grads,  m->tokens,     m->targets,
+                         m->positions, m->target_weights, m->x,      m->xn,         m->delta,
+                         m->logits,    m->rstd,           m->y,      m->dx,         m->dxn,
+                         m->dattended, m->dqkv,           m->dp,     m->dp_rows,    m->counts,
+                         m->P,         m->entropy,        m->z,      m->all_counts, m->dprobs,
+                         m->dz,        m->sums,           m->masters};
     for (int l = 0; l < m->s.L; l++) layer_free(be, &m->layers[l]);
-    for (size_t i = 0; i < sizeof device / sizeof *device; i++) be->release(be, device[i]);
-    void *const host[] = {m->counts,  m->P,          m->entropy,     m->z,
-                          m->balance, m->counts_sum, m->entropy_sum, m->layers};
-    for (size_t i = 0; i < sizeof host / sizeof *host; i++) memory_free(host[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
+    memory_free(m->host_sums);
+    memory_free(m->host_bias);
+    memory_free(m->layers);
+    shares_free(m->shares, m->params->n);
     params_free(m->params);
     memory_free(m);
 }
@@ -106,8 +123,46 @@ void model_free(struct model *m) {
 void model_init(struct model *m, uint64_t seed) {
     float *start = memory_alloc_array(m->params->size, sizeof *start);
     params_init(m->params, seed, start);
-    m->be->to_real(m->be, m->weights, start, m->params->size);
+    model_put(m, start);
     memory_free(start);
+}
+
+float *model_master(const struct model *m, int i) {
+    const struct share *s = &m->shares[i];
+    return m->masters ? m->masters + s->state
+                      : (float *)m->weights + m->params->list[i].offset + s->first;
+}
+
+void model_put(struct model *m, const float *all) {
+    const struct params *p = m->params;
+    m->be->upload_real(m->be, m->weights, all, p->size);
+    for (int i = 0; i < p->n && m->masters; i++)
+        m->be->upload(m->be, model_master(m, i), all + p->list[i].offset + m->shares[i].first,
+                      m->shares[i].n * sizeof *all);
+}
+
+void model_publish(struct model *m) {
+    struct backend *be = m->be;
+    for (int i = 0; i < m->params->n; i++) {
+        const struct param *t = &m->params->list[i];
+        const struct share *s = &m->shares[i];
+        be->round(be, real_at(be, m->weights, t->offset + s->first), model_master(m, i), s->n);
+        if (s->gathered)
+            be->all_gather(be, share_group(be->grid, t), real_at(be, m->weights, t->offset),
+                           s->counts);
+    }
+}
+
+static size_t n_doubles(const struct model *m) {
+    return SUMS_ENTROPY + (size_t)m->s.L;
+}
+
+size_t model_sums_bytes(const struct model *m) {
+    return n_doubles(m) * sizeof(double) + (size_t)m->s.L * (size_t)m->s.E * sizeof(uint32_t);
+}
+
+uint32_t *model_sums_counts(const struct model *m, double *sums) {
+    return (uint32_t *)(sums + n_doubles(m));
 }
 
 static void load_batch(struct model *m, const struct batch *b) {
@@ -119,13 +174,14 @@ static void load_batch(struct model *m, const struct batch *b) {
     be->upload(be, m->targets, b->targets, bytes);
     be->upload(be, m->positions, b->positions, bytes);
     be->upload(be, m->target_weights, b->weights, bytes);
+    be->documents(be, b->cu_seqlens, b->n_documents);
 }
 
 void model_forward(struct model *m, const struct batch *b) {
     struct backend *be = m->be;
     const struct params *p = m->params;
-    double start = MPI_Wtime(), exchanged = be->exchange_s;
     watchdog_phase(WATCHDOG_FORWARD, -1);
+    be->clock(be, CLOCK_FORWARD);
     load_batch(m, b);
     int N = m->N, D = m->s.D;
     be->embed(be, m->x, model_weight(m, p->embed), m->tokens, N, D);
@@ -142,41 +198,59 @@ void model_forward(struct model *m, const struct batch *b) {
         x = y->x2, delta = m->delta;
     }
     be->add_norm(be, m->x, m->xn, m->rstd, x, delta, model_weight(m, p->norm), m->s.eps, N, D);
-    m->forward_s += MPI_Wtime() - start - (be->exchange_s - exchanged);
+    be->clock(be, CLOCK_OTHER);
 }
 
-double model_loss(struct model *m) {
-    double start = MPI_Wtime();
-    double loss = m->be->head(m->be, NULL, NULL, m->xn, model_weight(m, m->params->head),
-                              m->targets, m->target_weights, 1, m->N, m->s.V, m->s.D);
-    m->forward_s += MPI_Wtime() - start;
-    return loss;
+void model_loss(struct model *m, double *loss) {
+    m->be->head(m->be, NULL, NULL, loss, m->xn, model_weight(m, m->params->head), m->targets,
+                m->target_weights, 1, m->N, m->s.V, m->s.D, /*accumulate=*/0);
 }
 
 void model_logits(struct model *m, real_t *logits) {
     m->be->matmul(m->be, logits, m->xn, model_weight(m, m->params->head), m->N, m->s.V, m->s.D);
 }
 
+void model_balance(struct model *m, double weight) {
+    struct backend *be = m->be;
+    size_t n = (size_t)m->s.L * (size_t)m->s.E;
+    const uint32_t *counts = m->counts;
+    if (m->all_counts) {
+        be->copy(be, m->all_counts, counts, n * sizeof *counts);
+        be->sum_uint32(be, be->grid->world, m->all_counts, n);
+        counts = m->all_counts;
+    }
+    be->balance(be, m->dprobs, m->dz,
+                (struct tally){.aux = m->sums + SUMS_AUX,
+                               .z = m->sums + SUMS_Z,
+                               .entropy = m->sums + SUMS_ENTROPY,
+                               .counts = model_sums_counts(m, m->sums)},
+                counts, m->counts, m->P, m->z, m->entropy,
+                (struct balance){.L = m->s.L,
+                                 .E = m->s.E,
+                                 .A = m->s.A,
+                                 .hf = m->config->router.aux_loss == AUX_HF,
+                                 .coef = m->config->model.router_aux_loss_coef,
+                                 .z_coef = m->config->router.z_loss_coef,
+                                 .weight = weight});
+}
+
 void model_backward(struct model *m, double loss_scale, double balance_weight) {
     struct backend *be = m->be;
     const struct params *p = m->params;
-    int N = m->N, D = m->s.D, L = m->s.L, E = m->s.E;
-    double start = MPI_Wtime(), exchanged = be->exchange_s;
+    int N = m->N, D = m->s.D, L = m->s.L;
     watchdog_phase(WATCHDOG_BACKWARD, -1);
-    for (int l = 0; l < L; l++) m->entropy_sum[l] += m->entropy[l];
-    for (int i = 0; i < L * E; i++) m->counts_sum[i] += m->counts[i];
-    struct balance b = balance_losses(m, balance_weight, m->balance);
-    m->loss_sum += be->head(be, m->dxn, model_grad(m, p->head), m->xn, model_weight(m, p->head),
-                            m->targets, m->target_weights, (float)loss_scale, N, m->s.V, D);
-    m->aux_sum += b.aux * balance_weight;
-    m->z_sum += b.z * balance_weight;
+    be->clock(be, CLOCK_BACKWARD);
+    model_balance(m, balance_weight);
+    be->head(be, m->dxn, model_grad(m, p->head), m->sums + SUMS_LOSS, m->xn,
+             model_weight(m, p->head), m->targets, m->target_weights, (float)loss_scale, N, m->s.V,
+             D, m->has_grads);
     be->zero(be, m->dx, (size_t)N * (size_t)D * be->real_bytes);
     be->norm_backward(be, m->dx, model_grad(m, p->norm), m->dxn, m->x, m->rstd,
                       model_weight(m, p->norm), N, D);
     for (int l = L - 1; l >= 0; l--) {
         struct layer_state *y = &m->layers[l];
         watchdog_phase(WATCHDOG_BACKWARD, l);
-        experts_backward(m, l, b.dprobs + (size_t)l * (size_t)E, b.dz);
+        experts_backward(m, l);
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm2), m->dxn, y->x2, y->rstd2,
                           model_weight(m, p->layers[l].norm2), N, D);
         attention_backward(m, l);
@@ -184,13 +258,21 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
                           model_weight(m, p->layers[l].norm1), N, D);
     }
     be->embed_backward(be, model_grad(m, p->embed), m->dx, m->tokens, N, D, m->s.V);
-    m->backward_s += MPI_Wtime() - start - (be->exchange_s - exchanged);
+    m->has_grads = 1;
+    be->clock(be, CLOCK_OTHER);
+}
+
+/* What matrix products do not overwrite begins at zero. */
+static int begins_at_zero(const struct model *m, int i) {
+    return m->params->list[i].group == GROUP_NORM ||
+           (i == m->params->embed && m->params->embed != m->params->head);
 }
 
 void model_reset(struct model *m) {
-    size_t L = (size_t)m->s.L, E = (size_t)m->s.E;
-    m->be->zero(m->be, m->grads, m->params->size * sizeof(float));
-    memset(m->counts_sum, 0, L * E * sizeof *m->counts_sum);
-    memset(m->entropy_sum, 0, L * sizeof *m->entropy_sum);
-    m->loss_sum = m->aux_sum = m->z_sum = m->forward_s = m->backward_s = 0;
+    struct backend *be = m->be;
+    be->zero(be, m->sums, model_sums_bytes(m));
+    for (int i = 0; i < m->params->n; i++)
+        if (begins_at_zero(m, i))
+            be->zero(be, model_grad(m, i), m->params->list[i].n * sizeof *m->grads);
+    m->has_grads = 0;
 }

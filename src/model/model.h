@@ -7,6 +7,7 @@
 #include "data/batch.h"
 #include "model/params.h"
 #include "model/shape.h"
+#include "model/share.h"
 
 /* What a layer keeps from its forward pass for its backward pass. N = capacity; R rows at most
  * (moe_rows). */
@@ -25,6 +26,17 @@ struct layer_state {
     real_t *h;    /* [R, F] after it */
 };
 
+/* What a step sums up, in backend memory, doubles[SUMS_ENTROPY + L] and then counts[L, E]: of the
+ * micro-batches since model_reset, and what the training step adds (from SUMS_STEP on). */
+enum {
+    SUMS_LOSS, /* weight * -log p over the targets */
+    SUMS_AUX,  /* auxiliary losses by the micro-batches' weight, without coefficients */
+    SUMS_Z,
+    SUMS_NORM2, /* squared norm of the gradient: this rank's part */
+    SUMS_STEP,
+    SUMS_ENTROPY = SUMS_STEP + 24 /* [L] of the router, summed over tokens */
+};
+
 struct model {
     const struct config *config; /* borrowed */
     struct backend *be;          /* borrowed */
@@ -32,10 +44,15 @@ struct model {
     struct attention_shape attention;
     struct moe_shape moe;
     struct params *params;
-    int capacity;    /* largest N */
-    real_t *weights; /* [params->size] */
-    float *grads;    /* [params->size], NULL for a model that only evaluates */
-    float *bias;     /* [L, E] selection bias of the router, backend memory */
+    int capacity;         /* largest N */
+    real_t *weights;      /* [params->size] */
+    struct share *shares; /* [params->n] what this rank updates */
+    size_t n_state;       /* elements of the shares together */
+    float *masters;       /* [n_state] FP32 weights of the shares; NULL where the weights themselves
+                             are FP32: see model_master */
+    float *grads;         /* [params->size], NULL for a model that only evaluates */
+    int has_grads;        /* since model_reset: the next micro-batch adds, else it overwrites */
+    float *bias;          /* [L, E] selection bias of the router, backend memory */
     struct layer_state *layers;
 
     /* the micro-batch, in backend memory */
@@ -54,31 +71,50 @@ struct model {
     real_t *y; /* [R, D] experts' results; backward their gradient, then that of the rows */
     float *dp, *dp_rows; /* [N, A], [R] */
 
-    /* host: the routing of the micro-batch, by layer, and sums over the micro-batches since
-     * model_reset */
-    uint32_t *counts; /* [L, E], then N: tokens for an expert, this micro-batch (balance_over world:
-                         all ranks') */
-    double *P;        /* [L, E] sum of probabilities */
+    /* the routing of the micro-batch, by layer, backend memory */
+    uint32_t *counts;     /* [L, E] tokens for an expert */
+    uint32_t *all_counts; /* [L, E] those of all ranks; NULL unless balance_over is world */
+    double *P;            /* [L, E] sum of probabilities */
     double *entropy, *z;  /* [L] */
-    float *balance;       /* [L, E] gradient of the auxiliary loss */
-    uint32_t *counts_sum; /* [L, E] over the micro-batches of a step */
-    double *entropy_sum;  /* [L] */
-    double loss_sum, aux_sum, z_sum;
-    double forward_s, backward_s; /* seconds, the exchange not included */
+    float *dprobs, *dz;   /* [L, E], [1] gradient of the auxiliary losses */
+    double *sums;         /* see above */
+
+    /* host memory: what was read back last */
+    double *host_sums; /* of sums */
+    float *host_bias;  /* [L, E] */
 };
+
+/* Bytes of m->sums, and the counts behind its doubles (in a copy of it, too). */
+size_t model_sums_bytes(const struct model *m);
+uint32_t *model_sums_counts(const struct model *m, double *sums);
 
 /* Weights are not set. capacity: largest micro-batch in tokens. The caller frees it. */
 struct model *model_new(const struct config *c, struct backend *be, int capacity,
                         int with_gradients);
 void model_free(struct model *m);
-void model_init(struct model *m, uint64_t seed);
+void model_init(struct model *m, uint64_t seed); /* the weights that a run starts with */
+
+/* All weights of this rank from FP32 host memory, all[params->size]. */
+void model_put(struct model *m, const float *all);
+
+/* The FP32 master weights of share i, [shares[i].n]; they may be the weights themselves. */
+float *model_master(const struct model *m, int i);
+
+/* The weights from the masters of all ranks. Collective over world. */
+void model_publish(struct model *m);
 
 /* Forward pass up to the last norm (m->xn[N, D]). Collective over grid->ep. The batch is borrowed.
  */
 void model_forward(struct model *m, const struct batch *b);
 
-/* Sum of weight * -log p over the batch's targets, FP64. After model_forward. */
-double model_loss(struct model *m);
+/* Adds weight * -log p over the batch's targets to loss[1], backend memory, FP64. After
+ * model_forward. */
+void model_loss(struct model *m, double *loss);
+
+/* The auxiliary losses of the micro-batch at this weight: their gradients for the backward pass,
+ * and its part of the sums. model_backward calls it. Collective over world when router.balance_over
+ * is world. After model_forward. */
+void model_balance(struct model *m, double weight);
 
 /* Loss and gradients of the micro-batch, added to m->grads and to the sums. Collective over
  * grid->ep, and over world when router.balance_over is world. loss_scale = 1 / W and balance_weight
@@ -86,7 +122,7 @@ double model_loss(struct model *m);
  * of (aux + z) * balance_weight. After model_forward. */
 void model_backward(struct model *m, double loss_scale, double balance_weight);
 
-/* Zeroes gradients and sums: the start of a step. */
+/* The start of a step: sums are zero, gradients begin anew. */
 void model_reset(struct model *m);
 
 /* Logits [N, V] of the last model_forward into backend memory, for tests and small uses. */

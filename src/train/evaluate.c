@@ -8,7 +8,8 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
                                    int64_t n_batches, struct batch *b, evaluate_stop *stop,
                                    const void *context) {
     const struct grid *g = m->be->grid;
-    double sums[2] = {0, 0};
+    double *loss = m->sums + SUMS_LOSS, sums[2] = {0, 0};
+    m->be->zero(m->be, loss, sizeof *loss);
     for (int i = 0; i < n_streams; i++) {
         int64_t n = loader_chunks(streams[i], b->capacity);
         /* n_batches are shared out evenly, the first streams get one more */
@@ -24,11 +25,12 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
                 batch_clear(b);
             for (int k = 0; k < b->n; k++) b->weights[k] = b->targets[k] >= 0;
             model_forward(m, b);
-            sums[0] += model_loss(m);
+            model_loss(m, loss);
             sums[1] += (double)b->n_targets;
         }
     }
-    m->be->sum_double(m->be, g->world, sums, 2);
+    m->be->download(m->be, sums, loss, sizeof *loss);
+    agree_sum(g, sums, 2);
     struct evaluation e = {.loss = sums[0] / sums[1], .targets = sums[1]};
     e.bits_per_base = e.loss / log(2);
     return e;

@@ -8,17 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-void record_begin(struct record *r, struct run *run) {
-    run->be->exchange_s = 0; /* a validation may lie behind the last step */
+void record_begin(struct record *r) {
     r->start = MPI_Wtime();
 }
 void record_drawn(struct record *r) {
     r->drawn = MPI_Wtime();
-}
-void record_gradients(struct record *r) {
-    r->gradients = MPI_Wtime();
 }
 
 static int by_value(const void *a, const void *b) {
@@ -44,12 +39,12 @@ static void gather_timing(const struct grid *g, const double *mine, double timin
 }
 
 /* Mean over layers of (tokens of the busiest expert / mean). */
-static double load_balance(const struct model *m) {
+static double load_balance(const struct model *m, const uint32_t *counts) {
     double sum = 0;
     for (int l = 0; l < m->s.L; l++) {
         double most = 0, all = 0;
         for (int e = 0; e < m->s.E; e++) {
-            double n = m->counts_sum[l * m->s.E + e];
+            double n = counts[l * m->s.E + e];
             all += n;
             if (n > most) most = n;
         }
@@ -59,11 +54,9 @@ static double load_balance(const struct model *m) {
 }
 
 /* Most memory that a rank had in use so far, bytes: the largest of the ranks', on rank 0. */
-static double peak_memory(const struct grid *g) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    double mine = (double)u.ru_maxrss * 1024, most = 0;
-    MPI_Reduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, g->world);
+static double peak_memory(struct backend *be) {
+    double mine = be->memory_peak(be), most = 0;
+    MPI_Reduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, be->grid->world);
     return most;
 }
 
@@ -108,16 +101,19 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
     watchdog_phase(WATCHDOG_RECORD, -1);
     int due = step == 1 || step % c->logger.frequency == 0 || step == c->num_train_steps;
     if (!due) return;
-    double mine[N_PHASES] = {
-        [PHASE_DATA] = r->drawn - r->start,   [PHASE_FORWARD] = m->forward_s,
-        [PHASE_BACKWARD] = m->backward_s,     [PHASE_EXCHANGE] = run->be->exchange_s,
-        [PHASE_REDUCE] = s->reduce_s,         [PHASE_OPTIMIZER] = now - r->gradients,
-        [PHASE_CHECKPOINT] = r->checkpoint_s, [PHASE_TOTAL] = step_s};
+    double mine[N_PHASES] = {[PHASE_DATA] = r->drawn - r->start,
+                             [PHASE_FORWARD] = s->seconds[CLOCK_FORWARD],
+                             [PHASE_BACKWARD] = s->seconds[CLOCK_BACKWARD],
+                             [PHASE_EXCHANGE] = s->seconds[CLOCK_EXCHANGE],
+                             [PHASE_REDUCE] = s->seconds[CLOCK_REDUCE],
+                             [PHASE_OPTIMIZER] = s->seconds[CLOCK_OPTIMIZER],
+                             [PHASE_CHECKPOINT] = r->checkpoint_s,
+                             [PHASE_TOTAL] = step_s};
     r->checkpoint_s = 0;
     double flops = shape_flops(&m->s, s->tokens, s->sum_len2) / step_s / run->grid.n_ranks;
     float *entropy = memory_alloc_array((size_t)m->s.L, sizeof *entropy);
     for (int l = 0; l < m->s.L; l++)
-        entropy[l] = (float)(m->entropy_sum[l] / (s->tokens > 0 ? s->tokens : 1));
+        entropy[l] = (float)(s->entropy[l] / (s->tokens > 0 ? s->tokens : 1));
     struct metrics_step row = {.step = step,
                                .tokens = r->tokens,
                                .loss = s->loss,
@@ -129,16 +125,16 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
                                .tokens_per_s = s->tokens / step_s,
                                .tflops = flops / 1e12,
                                .mfu = flops / run->peak_flops,
-                               .memory_bytes = peak_memory(&run->grid),
+                               .memory_bytes = peak_memory(run->be),
                                .useful_tokens = (int64_t)s->targets,
                                .padded_tokens =
                                    (int64_t)run->grid.n_ranks * c->grad_acc_steps * m->capacity -
                                    (int64_t)s->tokens,
-                               .expert_tokens = m->counts_sum,
+                               .expert_tokens = s->counts,
                                .router_entropy = entropy};
     gather_timing(&run->grid, mine, row.timing);
     if (run->grid.rank == 0) {
-        report_step(c, &row, load_balance(m));
+        report_step(c, &row, load_balance(m, s->counts));
         journal_step(run->metrics, &row, m->s.L, m->s.E);
     }
     memory_free(entropy);

@@ -24,20 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef HAVE_CUDA
-#include "device.h"
-#endif
-
-/* GPUs of this host that stay unused. */
-static void report_devices(void) {
-#ifdef HAVE_CUDA
-    struct device_info d;
-    for (int i = 0; i < device_count(); i++)
-        if (device_describe(i, &d))
-            log_info("backend", "device %d: %s: not used, this version computes on the CPU", i,
-                     d.name);
-#endif
-}
 
 int run_dp_size(const struct config *c) {
     int ranks, dp = (int)c->parallelism.dp_size;
@@ -57,34 +43,69 @@ static int gpus_allocated(void) {
     return (job && *job) || (node && strcmp(node, "0") != 0 && *node);
 }
 
-struct backend *run_backend(const struct config *c, const struct grid *g) {
-    if (g->rank == 0) {
-        if (c->backend == BACKEND_CUDA)
-            die_user(EXIT_CONFIG,
-                     "backend: cuda: this version computes on the CPU only; use backend=cpu");
-        if (c->backend == BACKEND_AUTO && gpus_allocated())
-            die_user(EXIT_CONFIG,
-                     "backend: auto: Slurm gave this job GPUs, which this version cannot "
-                     "use; give them back, or set backend=cpu");
-        report_devices();
-    }
+static struct backend_options options_of(const struct config *c) {
+    return (struct backend_options){.experts = c->engine.experts,
+                                    .attention = c->engine.attention,
+                                    .exchange = c->engine.exchange,
+                                    .deterministic = c->deterministic,
+                                    .fp32 = c->precision.recipe == PRECISION_FP32};
+}
+
+/* Ends the run on every rank when one has a reason. Collective. */
+static void refuse_backend(const struct config *c, const struct grid *g, char *mine) {
+    char *problem = agree_problem(g, mine);
+    memory_free(mine);
+    if (problem && g->rank == 0)
+        die_user(EXIT_CONFIG, "backend: %s: %s%s", c->backend == BACKEND_CUDA ? "cuda" : "auto",
+                 problem, c->backend == BACKEND_CUDA ? "" : "; backend=cpu computes without a GPU");
     user_agree();
-    return backend_open("cpu", g);
+    memory_free(problem);
+}
+
+/* GPUs that were allocated and cannot be used are no reason to go on slowly. */
+struct backend *run_backend(const struct config *c, const struct grid *g) {
+    struct backend_options o = options_of(c);
+    const char *name = "cuda";
+    if (c->backend == BACKEND_CPU) name = "cpu";
+    if (c->backend == BACKEND_AUTO && !backend_exists("cuda")) name = "cpu";
+    char *problem = backend_refusal(name, g, &o);
+    int wanted = c->backend == BACKEND_CUDA || agree_any(g, gpus_allocated());
+    if (c->backend == BACKEND_AUTO && strcmp(name, "cpu") == 0 && wanted && !problem)
+        problem =
+            memory_string("Slurm gave this job GPUs, and this program was built without CUDA");
+    if (c->backend == BACKEND_AUTO && strcmp(name, "cuda") == 0 && !wanted &&
+        agree_any(g, problem != NULL)) {
+        if (g->rank == 0 && problem) log_info("backend", "no GPU: %s", problem);
+        memory_free(problem);
+        name = "cpu";
+        problem = backend_refusal(name, g, &o);
+    }
+    if (!problem && strcmp(name, "cpu") == 0 && c->precision.recipe == PRECISION_BF16)
+        problem = memory_string("precision.recipe: bf16 needs a GPU");
+    refuse_backend(c, g, problem);
+    return backend_open(name, g, &o);
 }
 
 double run_measure_peak(struct backend *be) {
-    enum { N = 512, TIMES = 6 };
-    float *x = be->alloc(be, 3 * N * N * sizeof *x);
+    enum { TIMES = 6 };
+    size_t N = strcmp(be->name, "cpu") == 0 ? 512 : 8192;
+    float *host = memory_alloc_array(2 * N * N, sizeof *host);
+    real_t *x = be->alloc(be, 3 * N * N * be->real_bytes), *w = real_at(be, x, N * N),
+           *y = real_at(be, x, 2 * N * N);
     double best = 0;
-    for (size_t i = 0; i < 2 * N * N; i++) x[i] = (float)random_uniform(0, RANDOM_TEST, i) - 0.5f;
+    for (size_t i = 0; i < 2 * N * N; i++)
+        host[i] = (float)random_uniform(0, RANDOM_TEST, i) - 0.5f;
+    be->upload_real(be, x, host, 2 * N * N);
     MPI_Barrier(be->grid->world);
     for (int i = 0; i < TIMES; i++) {
         double start = MPI_Wtime();
-        be->matmul(be, x + 2 * N * N, x, x + N * N, N, N, N);
-        double rate = 2.0 * N * N * N / (MPI_Wtime() - start);
+        be->matmul(be, y, x, w, (int)N, (int)N, (int)N);
+        be->download(be, host, y, be->real_bytes); /* waits for it */
+        double rate = 2.0 * (double)(N * N * N) / (MPI_Wtime() - start);
         if (rate > best) best = rate;
     }
     be->release(be, x);
+    memory_free(host);
     return best;
 }
 

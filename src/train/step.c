@@ -1,28 +1,26 @@
 #include "config.h"
 #include "train/step.h"
-#include "base/memory.h"
 #include "grid/watchdog.h"
 #include "model/balance.h"
 #include <assert.h>
 #include <math.h>
 
-/* W of rule 1: the weight of all targets of the global batch; 0 counts as 1. */
-static double sum_weights(struct model *m, const struct batch *const *batches, int n) {
+/* What the step adds to the model's sums. */
+enum { TOKENS, TARGETS, LEN2, VOTES, MOST_VOTES = SUMS_ENTROPY - SUMS_STEP - VOTES };
+
+static double sum_weights(const struct grid *g, const struct batch *const *batches, int n) {
     double W = 0;
     for (int i = 0; i < n; i++) W += batches[i]->weight;
     watchdog_phase(WATCHDOG_REDUCE, -1);
-    m->be->sum_double(m->be, m->be->grid->world, &W, 1);
+    agree_sum(g, &W, 1);
     return W > 0 ? W : 1;
 }
 
-/* The one reduction of the step. */
-static struct step_sums reduce_sums(struct model *m, const struct batch *const *batches, int n,
-                                    double W, double norm2, double *votes, int n_votes) {
-    enum { LOSS, AUX, Z, NORM2, TOKENS, TARGETS, LEN2, N_SUMS, MOST_VOTES = 16 };
-    struct backend *be = m->be;
+/* What is known before the work is done. */
+static void put_known(struct model *m, const struct batch *const *batches, int n,
+                      const double *votes, int n_votes) {
+    double x[VOTES + MOST_VOTES] = {0};
     assert(n_votes <= MOST_VOTES);
-    double x[N_SUMS + MOST_VOTES] = {
-        [LOSS] = m->loss_sum, [AUX] = m->aux_sum, [Z] = m->z_sum, [NORM2] = norm2};
     for (int i = 0; i < n; i++) {
         x[TOKENS] += batches[i]->n;
         x[TARGETS] += (double)batches[i]->n_targets;
@@ -31,55 +29,84 @@ static struct step_sums reduce_sums(struct model *m, const struct batch *const *
             x[LEN2] += length * length;
         }
     }
-    for (int i = 0; i < n_votes; i++) x[N_SUMS + i] = votes[i];
-    be->sum_double(be, be->grid->world, x, (size_t)(N_SUMS + n_votes));
-    for (int i = 0; i < n_votes; i++) votes[i] = x[N_SUMS + i];
-    be->sum_double(be, be->grid->world, m->entropy_sum, (size_t)m->s.L);
-    be->sum_uint32(be, be->grid->world, m->counts_sum, (size_t)m->s.L * (size_t)m->s.E);
-    struct step_sums s = {.loss = x[LOSS] / W,
-                          .aux = x[AUX],
-                          .z = x[Z],
-                          .grad_norm = sqrt(x[NORM2]),
-                          .tokens = x[TOKENS],
-                          .targets = x[TARGETS],
-                          .sum_len2 = x[LEN2]};
-    s.finite = isfinite(s.loss) && isfinite(s.aux) && isfinite(s.z) && isfinite(s.grad_norm);
-    return s;
+    for (int i = 0; i < n_votes; i++) x[VOTES + i] = votes[i];
+    m->be->upload(m->be, m->sums + SUMS_STEP, x, sizeof x);
 }
 
-struct step_sums step_gradients(struct model *m, struct optimizer *o,
-                                const struct batch *const *batches, int n, double *votes,
-                                int n_votes) {
-    const struct config *c = m->config;
-    double W = sum_weights(m, batches, n);
+double step_gradients(struct optimizer *o, const struct batch *const *batches, int n,
+                      const double *votes, int n_votes) {
+    struct model *m = o->model;
+    struct backend *be = m->be;
+    const struct grid *g = be->grid;
+    double W = sum_weights(g, batches, n);
     double balance_weight =
-        1.0 / (c->router.balance_over == BALANCE_WORLD ? n : n * m->be->grid->n_ranks);
+        1.0 / (m->config->router.balance_over == BALANCE_WORLD ? n : n * g->n_ranks);
     model_reset(m);
+    put_known(m, batches, n, votes, n_votes);
     for (int i = 0; i < n; i++) {
         model_forward(m, batches[i]);
         model_backward(m, 1 / W, balance_weight);
     }
-    double start = MPI_Wtime();
     watchdog_phase(WATCHDOG_REDUCE, -1);
-    double norm2 = optimizer_reduce(o);
-    struct step_sums s = reduce_sums(m, batches, n, W, norm2, votes, n_votes);
-    s.reduce_s = MPI_Wtime() - start;
+    be->clock(be, CLOCK_REDUCE);
+    optimizer_reduce(o, m->sums + SUMS_NORM2);
+    /* the one reduction of the step */
+    be->sum_double(be, g->world, m->sums, SUMS_ENTROPY + (size_t)m->s.L);
+    be->sum_uint32(be, g->world, model_sums_counts(m, m->sums), (size_t)m->s.L * (size_t)m->s.E);
+    be->clock(be, CLOCK_OTHER);
+    return W;
+}
+
+void step_apply(struct optimizer *o, double lr) {
+    struct model *m = o->model;
+    struct backend *be = m->be;
+    watchdog_phase(WATCHDOG_OPTIMIZER, -1);
+    be->clock(be, CLOCK_OPTIMIZER);
+    be->decide(be, o->factor, m->sums, SUMS_NORM2, m->sums + SUMS_NORM2,
+               m->config->optimizer.max_grad_norm);
+    optimizer_update(o, lr);
+    be->clock(be, CLOCK_OTHER);
+}
+
+struct step_sums step_read(struct optimizer *o, double W, double *votes, int n_votes) {
+    struct model *m = o->model;
+    const double *x = m->host_sums, *step = x + SUMS_STEP;
+    m->be->download(m->be, m->host_sums, m->sums, model_sums_bytes(m));
+    struct step_sums s = {.loss = x[SUMS_LOSS] / W,
+                          .aux = x[SUMS_AUX],
+                          .z = x[SUMS_Z],
+                          .grad_norm = sqrt(x[SUMS_NORM2]),
+                          .tokens = step[TOKENS],
+                          .targets = step[TARGETS],
+                          .sum_len2 = step[LEN2],
+                          .entropy = x + SUMS_ENTROPY,
+                          .counts = model_sums_counts(m, m->host_sums)};
+    s.finite = 1;
+    for (int i = 0; i <= SUMS_NORM2; i++) s.finite = s.finite && isfinite(x[i]);
+    for (int i = 0; i < n_votes; i++) votes[i] = step[VOTES + i];
+    m->be->clock_read(m->be, s.seconds);
     return s;
 }
 
-static void move_bias(struct model *m, double rate) {
-    size_t n = (size_t)m->s.L * (size_t)m->s.E, bytes = n * sizeof(float);
-    m->be->download(m->be, m->balance, m->bias, bytes);
-    balance_move_bias(m->balance, m->counts_sum, rate, m->s.L, m->s.E);
-    m->be->upload(m->be, m->bias, m->balance, bytes);
+static void move_bias(struct model *m, const uint32_t *counts, double rate) {
+    size_t bytes = (size_t)m->s.L * (size_t)m->s.E * sizeof(float);
+    m->be->download(m->be, m->host_bias, m->bias, bytes);
+    balance_move_bias(m->host_bias, counts, rate, m->s.L, m->s.E);
+    m->be->upload(m->be, m->bias, m->host_bias, bytes);
 }
 
-void step_apply(struct optimizer *o, const struct step_sums *sums, double lr) {
-    const struct config *c = o->model->config;
+void step_finish(struct optimizer *o, const struct step_sums *sums) {
+    double rate = o->model->config->router.bias_rate;
     if (!sums->finite) return;
-    watchdog_phase(WATCHDOG_OPTIMIZER, -1);
-    double most = c->optimizer.max_grad_norm,
-           scale = most > 0 ? most / (sums->grad_norm + 1e-6) : 1;
-    optimizer_update(o, lr, scale < 1 ? scale : 1);
-    if (c->router.bias_rate > 0) move_bias(o->model, c->router.bias_rate);
+    o->t++;
+    if (rate > 0) move_bias(o->model, sums->counts, rate);
+}
+
+struct step_sums step_take(struct optimizer *o, const struct batch *const *batches, int n,
+                           double lr, double *votes, int n_votes) {
+    double W = step_gradients(o, batches, n, votes, n_votes);
+    step_apply(o, lr);
+    struct step_sums sums = step_read(o, W, votes, n_votes);
+    step_finish(o, &sums);
+    return sums;
 }

@@ -54,19 +54,16 @@ enum { VOTE_LEAVE = SAVER_VOTES, VOTE_SAVE, VOTE_LOST, N_VOTES };
 static double train_step(struct run *r, struct record *record, int64_t step,
                          double votes[N_VOTES]) {
     watchdog_part(WATCHDOG_STEP, step);
-    record_begin(record, r);
+    record_begin(record);
     draw(r);
     record_drawn(record);
     saver_vote(r->saver, votes);
     votes[VOTE_LEAVE] = interrupt_asked(r);
     votes[VOTE_SAVE] = stop_take_save();
     votes[VOTE_LOST] = lock_is_lost(r->lock);
-    struct step_sums sums =
-        step_gradients(r->model, r->optimizer, (const struct batch *const *)r->batches,
-                       (int)r->config->grad_acc_steps, votes, N_VOTES);
     double lr = schedule_rate(r->config, step);
-    record_gradients(record);
-    step_apply(r->optimizer, &sums, lr);
+    struct step_sums sums = step_take(r->optimizer, (const struct batch *const *)r->batches,
+                                      (int)r->config->grad_acc_steps, lr, votes, N_VOTES);
     record_end(record, r, step, &sums, lr);
     return sums.loss;
 }

@@ -1,0 +1,20 @@
+/* The experts' activation with the routing probability: h = p * silu(gate) * up (Shazeer 2020). */
+#ifndef REGULON_KERNELS_SWIGLU_H
+#define REGULON_KERNELS_SWIGLU_H
+#include "real.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* h[R, F] from z[R, 2F] (gate first), p[R]; F a multiple of 8, R F below 2^34 */
+void swiglu_forward(enum real t, void *h, const void *z, const float *p, int R, int F,
+                    cudaStream_t stream);
+
+/* From dh[R, F]: with s = sigmoid(g), a = g s u: dp[R] = sum_j dh a; dgate = p dh u s (1 + g (1 -
+ * s)), dup = p dh g s. dz[R, 2F] may be z. h not NULL: h = p a is made again for the weight
+ * gradient; h may be dh. */
+void swiglu_backward(enum real t, void *dz, float *dp, void *h, const void *dh, const void *z,
+                     const float *p, int R, int F, cudaStream_t stream);
+#ifdef __cplusplus
+}
+#endif
+#endif

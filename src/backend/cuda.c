@@ -1,0 +1,189 @@
+/* The CUDA backend: its device, its streams, and the table put together. */
+#include "config.h"
+#include "backend/cuda.h"
+#include "base/memory.h"
+#include "device.h"
+#include "embed.h"
+#include "norm.h"
+#include "optimizer.h"
+#include "route.h"
+#include <math.h>
+#include <string.h>
+
+enum { LOGITS = 256 << 20 /* bytes of FP32 logits at a time, about */ };
+
+static void kernel_failed_here(const char *file, int line, const char *text) {
+    die("CUDA: %s:%d: %s", file, line, text);
+}
+
+static int device_of(const struct grid *g) {
+    int n = device_count();
+    return n > 0 ? g->node_rank % n : -1;
+}
+
+char *cuda_refusal(const struct grid *g) {
+    struct device_info mine;
+    int device = device_of(g);
+    if (device < 0) return memory_string("no GPU can be used here (nvidia-smi says more)");
+    if (!device_describe(device, &mine)) return memory_format("GPU %d cannot be asked", device);
+    if (!device_runs_code(device))
+        return memory_format("%s (compute capability %d.%d): this program has no code for it; "
+                             "configure with NVCC_GENCODE for it",
+                             mine.name, mine.capability / 10, mine.capability % 10);
+    return NULL;
+}
+
+char *cuda_refusal_together(const struct grid *g) {
+    struct device_info mine, *all = memory_alloc_array((size_t)g->node_size, sizeof *all);
+    char *problem = NULL;
+    device_describe(device_of(g), &mine);
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, g->node);
+    for (int r = 0; r < g->node_size && !problem; r++)
+        for (int q = 0; q < r && !problem; q++)
+            if (strcmp(all[r].uuid, all[q].uuid) == 0)
+                problem = memory_format("ranks %d and %d of this host would share %s, UUID %s: "
+                                        "start as many ranks as there are GPUs",
+                                        q, r, all[q].name, all[q].uuid);
+    int lowest = mine.capability, highest = mine.capability;
+    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, g->world);
+    MPI_Allreduce(MPI_IN_PLACE, &highest, 1, MPI_INT, MPI_MAX, g->world);
+    if (lowest != highest && !problem)
+        problem = memory_format("GPUs of compute capability %d.%d and %d.%d together; this one, "
+                                "%s, has %d.%d",
+                                lowest / 10, lowest % 10, highest / 10, highest % 10, mine.name,
+                                mine.capability / 10, mine.capability % 10);
+#ifndef HAVE_NCCL
+    if (!problem && g->n_ranks > 1)
+        problem = memory_string("this build has no NCCL, and so serves one rank");
+#endif
+    if (!problem && g->ep_size > 1)
+        problem = memory_string("parallelism.ep_size above 1 is not there yet on GPUs");
+    memory_free(all);
+    return problem;
+}
+
+static size_t most(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Cosines and sines, in FP32 from an FP32 frequency, as Hugging Face computes them. */
+static float *rope_table(struct backend *be, const struct work *w) {
+    size_t n = (size_t)w->N, K = (size_t)w->attention.K;
+    float *table = memory_alloc_array(n * K + 1, sizeof *table),
+          *device = be->alloc(be, n * K * sizeof *table);
+    for (size_t j = 0; j < K / 2; j++) {
+        float frequency = 1 / powf((float)w->theta, (float)(2 * j) / (float)K);
+        for (size_t i = 0; i < n; i++) {
+            float angle = (float)i * frequency;
+            table[i * K + j] = cosf(angle);
+            table[i * K + K / 2 + j] = sinf(angle);
+        }
+    }
+    be->upload(be, device, table, n * K * sizeof *table);
+    memory_free(table);
+    return device;
+}
+
+/* The kernels move 16 bytes at a time. */
+static void check_sizes(const struct backend *be, const struct work *w) {
+    const struct {
+        const char *key;
+        int value;
+    } sizes[] = {{"model.hidden_size", w->D},
+                 {"model.intermediate_size", w->F},
+                 {"model.head_dim", w->attention.K}};
+    for (int i = 0; i < 3 && be->grid->rank == 0; i++)
+        if (sizes[i].value % 8)
+            die_user(EXIT_CONFIG, "%s is %d: on a GPU it must be a multiple of 8", sizes[i].key,
+                     sizes[i].value);
+    if (be->grid->rank == 0 && w->attention.K > 256)
+        die_user(EXIT_CONFIG, "model.head_dim is %d: on a GPU it may be 256 at most",
+                 w->attention.K);
+    if (be->grid->rank == 0 && w->E > 256)
+        die_user(EXIT_CONFIG, "model.num_local_experts is %d: on a GPU it may be 256 at most",
+                 w->E);
+    user_agree();
+}
+
+static void reserve(struct backend *be, struct work w) {
+    struct cuda_state *s = cuda_state(be);
+    size_t V = (size_t)w.V, N = (size_t)w.N;
+    s->work = w;
+    check_sizes(be, &w);
+    cuda_attention_reserve(be);
+    s->scratch_bytes = most(most(most(embed_scratch(w.N, w.D, w.V), norm_scratch(w.D)),
+                                 most(route_scratch(w.N, w.E, w.A), sum_scratch())),
+                            cuda_attention_scratch(be));
+    s->scratch = be->alloc(be, s->scratch_bytes);
+    s->chunk = (int)(LOGITS / (V * sizeof(float)) / 128 * 128);
+    if (s->chunk < 128) s->chunk = 128;
+    if (s->chunk > w.N) s->chunk = w.N;
+    s->logits = be->alloc(be, (size_t)s->chunk * V * sizeof *s->logits);
+    s->dlogits = w.backward ? be->alloc(be, (size_t)s->chunk * V * be->real_bytes) : NULL;
+    s->losses = be->alloc(be, N * sizeof *s->losses);
+    s->rope = rope_table(be, &w);
+}
+
+static char *describe(const struct cuda_state *s) {
+    struct device_info d;
+    int driver = 0, runtime = 0;
+    device_describe(s->device, &d);
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    size_t lt = cublasLtGetVersion();
+    return memory_format("%s, driver for CUDA %d.%d, CUDA %d.%d, cuBLASLt %zu.%zu.%zu, %s", d.name,
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10,
+                         lt / 10000, lt / 100 % 100, lt % 100,
+                         s->real == REAL_BF16 ? "BF16" : "FP32");
+}
+
+static void cuda_close(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    cuda_wait(be);
+    cuda_collectives_close(be);
+    cuda_attention_close(be);
+    void *const all[] = {s->scratch, s->logits, s->dlogits, s->losses, s->rope};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
+    cuda_gemm_close(be);
+    cuda_clock_close(be);
+    cuda_memory_close(be);
+    for (int i = 0; i < CUDA_SIDES; i++) {
+        cuda_check(cudaEventDestroy(s->joined[i]));
+        cuda_check(cudaStreamDestroy(s->sides[i]));
+    }
+    cuda_check(cudaEventDestroy(s->forked));
+    cuda_check(cudaStreamDestroy(s->stream));
+    memory_free((char *)(uintptr_t)be->details);
+    memory_free(s);
+}
+
+void cuda_open(struct backend *be, const struct backend_options *options) {
+    struct cuda_state *s = be->state = memory_alloc(sizeof *s);
+    kernel_on_failure(kernel_failed_here);
+    s->options = *options;
+    s->device = device_of(be->grid);
+    s->real = options->fp32 ? REAL_FP32 : REAL_BF16;
+    cuda_check(cudaSetDevice(s->device));
+    cuda_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    cuda_check(cudaEventCreateWithFlags(&s->forked, cudaEventDisableTiming));
+    for (int i = 0; i < CUDA_SIDES; i++) {
+        cuda_check(cudaStreamCreateWithFlags(&s->sides[i], cudaStreamNonBlocking));
+        cuda_check(cudaEventCreateWithFlags(&s->joined[i], cudaEventDisableTiming));
+    }
+    be->name = "cuda";
+    be->close = cuda_close;
+    be->real_bytes = real_bytes(s->real);
+    be->details = describe(s);
+    cuda_fill_memory(be);
+    cuda_fill_clock(be);
+    cuda_gemm_open(be);
+    cuda_fill_dense(be);
+    cuda_fill_attention(be);
+    cuda_fill_route(be);
+    cuda_fill_exchange(be);
+    cuda_fill_experts(be);
+    cuda_fill_head(be);
+    cuda_fill_optimizer(be);
+    cuda_fill_collectives(be);
+    be->reserve = reserve;
+}

@@ -1,0 +1,105 @@
+/* The CUDA backend, within itself: each file fills its part of the table. One GPU a rank; all work
+ * is enqueued on one stream, in order, and the experts' products on a few beside it. The host waits
+ * where counts are needed (moe_dispatch), in download, and nowhere else. */
+#ifndef REGULON_BACKEND_CUDA_H
+#define REGULON_BACKEND_CUDA_H
+#include "backend/backend.h"
+#include "check.h"
+#include "real.h"
+#include "base/die.h"
+#include <cublasLt.h>
+
+enum { CUDA_SIDES = 4 };             /* streams for the experts' products */
+enum { CUDA_WAYS = CUDA_SIDES + 1 }; /* the main stream, and those */
+
+struct cuda_state {
+    enum real real;
+    int device, capability, multiprocessors;
+    cudaStream_t stream, sides[CUDA_SIDES];
+    cudaEvent_t forked, joined[CUDA_SIDES];
+    struct backend_options options;
+    struct work work;                 /* what was reserved */
+    struct cuda_upload *upload;       /* cuda_memory.c */
+    struct cuda_clock *clock;         /* cuda_clock.c */
+    struct cuda_gemm *gemm;           /* cuda_gemm.c */
+    struct cuda_attention *attention; /* cuda_attention.c */
+    struct cuda_comm *comm;           /* cuda_collectives.c */
+    void *scratch;                    /* of one call at a time on the main stream, scratch_bytes */
+    size_t scratch_bytes;
+    float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
+    void *dlogits;          /* [chunk, V] */
+    double *losses;         /* [N] */
+    int chunk;              /* tokens of the head at a time */
+    float *rope;            /* [N, K] cosines and sines */
+    size_t live, peak;      /* bytes allocated now, at most */
+    int64_t syncs;          /* times that the host waited for the device */
+    int64_t allocs;         /* calls of alloc */
+};
+
+static inline struct cuda_state *cuda_state(const struct backend *be) {
+    return be->state;
+}
+
+/* Around every call of CUDA's, cuBLASLt's and NCCL's. */
+#define cuda_check(call)                                                                     \
+    do {                                                                                     \
+        cudaError_t status_ = (call);                                                        \
+        if (status_ != cudaSuccess) die("CUDA: %s: %s", #call, cudaGetErrorString(status_)); \
+    } while (0)
+
+/* Why this rank's device cannot be used, NULL: it can. The caller frees it. */
+char *cuda_refusal(const struct grid *g);
+/* Why the devices of all ranks cannot be used together. Collective over world, after no rank had a
+ * refusal. */
+char *cuda_refusal_together(const struct grid *g);
+
+/* Everything but the table's head; options as backend_open gets them. */
+void cuda_open(struct backend *be, const struct backend_options *options);
+
+void cuda_fill_memory(struct backend *be);
+void cuda_fill_clock(struct backend *be);
+void cuda_fill_dense(struct backend *be); /* embedding, norms, products, RoPE */
+void cuda_fill_attention(struct backend *be);
+void cuda_fill_route(struct backend *be);
+void cuda_fill_exchange(struct backend *be);
+void cuda_fill_experts(struct backend *be);
+void cuda_fill_head(struct backend *be);
+void cuda_fill_optimizer(struct backend *be);
+void cuda_fill_collectives(struct backend *be);
+
+void cuda_memory_close(struct backend *be);
+void cuda_clock_close(struct backend *be);
+void cuda_gemm_open(struct backend *be);
+void cuda_gemm_close(struct backend *be);
+/* Plans for what was reserved; before it, nothing. */
+void cuda_attention_reserve(struct backend *be);
+void cuda_attention_close(struct backend *be);
+size_t cuda_attention_scratch(const struct backend *be);
+const char *cuda_attention_name(const struct backend *be);
+void cuda_collectives_close(struct backend *be);
+
+/* Waits for the main stream; counted. */
+void cuda_wait(struct backend *be);
+
+/* c[M, N] = a b + beta c, row-major as cpu_gemm: a is [M, K] (ta 1: [K, M]), b [K, N] (tb 1: [N,
+ * K]), all dense; a and b of the compute type, c too, or FP32 with c_fp32. On stream `way` (0: the
+ * main one). M, N, K may be 0: with K 0 and beta 0 c becomes zero. */
+enum { CUDA_NO_TRANSPOSE, CUDA_TRANSPOSE };
+void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K, const void *a,
+               const void *b, float beta, void *c, int c_fp32);
+
+/* Between fork and join the sides' work runs beside each other, after what lay on the main stream
+ * before and before what comes after. */
+void cuda_fork(struct backend *be);
+void cuda_join(struct backend *be);
+
+/* The rows that moe_dispatch laid out: expert e has offsets[e] to offsets[e + 1] - 1 (host memory).
+ */
+struct cuda_rows {
+    int n_local, R;
+    struct moe_shape shape;
+    const int32_t *offsets;
+    const float *row_p; /* [R] on the device */
+};
+struct cuda_rows cuda_moe_rows(const struct moe *m);
+#endif

@@ -1,0 +1,164 @@
+/* Attention by cuDNN where it can, else by the kernel of our own: sliding windows, FP32, other
+ * GPUs, builds without cuDNN, runs that must repeat to the bit, and micro-batches of more documents
+ * than cuDNN's plans were made for. */
+#include "config.h"
+#include "backend/cuda.h"
+#include "flash.h"
+#include "base/memory.h"
+#include <stdio.h>
+#ifdef HAVE_CUDNN
+#include "backend/cudnn_attention.h"
+#endif
+
+enum {
+    DOCUMENTS = 256
+}; /* of cuDNN's plans: 5 % slower than 4 at N 8192, and enough for windows of 32 bases there */
+
+struct cuda_attention {
+    char name[120];
+    int32_t *begin, *end; /* [N] first token of each token's document, one past its last */
+    int32_t *host_begin, *host_end; /* the same, while they are made */
+#ifdef HAVE_CUDNN
+    struct cudnn_target on;
+    struct cudnn_attention *cudnn; /* NULL: not used */
+    int32_t *table, *host_table;   /* where cuDNN finds the documents */
+    int by_cudnn;                  /* this micro-batch */
+#endif
+    int N;
+};
+
+static struct flash_sizes sizes_of(struct attention_shape s) {
+    return (struct flash_sizes){.H = s.H, .G = s.G, .K = s.K, .window = s.window};
+}
+
+static void documents(struct backend *be, const int32_t *cu, int n) {
+    struct cuda_attention *a = cuda_state(be)->attention;
+    a->N = n ? cu[n] : 0;
+#ifdef HAVE_CUDNN
+    a->by_cudnn = a->cudnn && cudnn_attention_table(a->cudnn, a->host_table, cu, n);
+    if (a->by_cudnn) {
+        be->upload(be, a->table, a->host_table, cudnn_attention_table_bytes(a->cudnn));
+        return;
+    }
+#endif
+    for (int d = 0; d < n; d++)
+        for (int i = cu[d]; i < cu[d + 1]; i++)
+            a->host_begin[i] = cu[d], a->host_end[i] = cu[d + 1];
+    be->upload(be, a->begin, a->host_begin, (size_t)a->N * sizeof *a->begin);
+    be->upload(be, a->end, a->host_end, (size_t)a->N * sizeof *a->end);
+}
+
+static void attention(struct backend *be, real_t *out, float *lse, const real_t *qkv,
+                      struct attention_shape s) {
+    struct cuda_state *state = cuda_state(be);
+    struct cuda_attention *a = state->attention;
+    if (a->N == 0) return;
+#ifdef HAVE_CUDNN
+    if (a->by_cudnn) {
+        cudnn_attention_forward(a->cudnn, out, lse, qkv, a->table, state->scratch, a->N);
+        return;
+    }
+#endif
+    flash_forward(state->real, out, lse, qkv, a->begin, a->end, a->N, sizes_of(s), state->stream);
+}
+
+static void attention_gradient(struct backend *be, real_t *dqkv, const real_t *dout,
+                               const real_t *out, const float *lse, const real_t *qkv,
+                               struct attention_shape s) {
+    struct cuda_state *state = cuda_state(be);
+    struct cuda_attention *a = state->attention;
+    if (a->N == 0) return;
+#ifdef HAVE_CUDNN
+    if (a->by_cudnn) {
+        cudnn_attention_backward(a->cudnn, dqkv, dout, out, lse, qkv, a->table, state->scratch,
+                                 a->N);
+        return;
+    }
+#endif
+    flash_backward(state->real, dqkv, dout, out, lse, qkv, a->begin, a->end, state->scratch, a->N,
+                   sizes_of(s), state->stream);
+}
+
+/* cuDNN's plans, or why there are none. */
+static void open_cudnn(struct backend *be, char *why, size_t size) {
+#ifdef HAVE_CUDNN
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_attention *a = s->attention;
+    const struct attention_shape *shape = &s->work.attention;
+    int documents_most = s->work.N < DOCUMENTS ? s->work.N : DOCUMENTS;
+    why[0] = 0;
+    if (s->real != REAL_BF16) snprintf(why, size, "it computes in BF16");
+    if (shape->window) snprintf(why, size, "it has no sliding window here");
+    if (s->options.deterministic)
+        snprintf(why, size, "its backward pass does not repeat to the bit");
+    if (why[0]) return;
+    if (!cudnn_graph_open(&a->on, s->stream, why, size)) return;
+    a->cudnn = cudnn_attention_new(a->on,
+                                   (struct cudnn_attention_sizes){.N = s->work.N,
+                                                                  .longest = s->work.N,
+                                                                  .documents = documents_most,
+                                                                  .H = shape->H,
+                                                                  .G = shape->G,
+                                                                  .K = shape->K},
+                                   why, size);
+    if (!a->cudnn) return;
+    a->table = be->alloc(be, cudnn_attention_table_bytes(a->cudnn));
+    a->host_table = memory_alloc(cudnn_attention_table_bytes(a->cudnn));
+    cudnn_attention_describe(a->cudnn, a->name, sizeof a->name);
+#else
+    (void)be;
+    snprintf(why, size, "this build has none");
+#endif
+}
+
+void cuda_attention_reserve(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_attention *a = s->attention = memory_alloc(sizeof *a);
+    size_t n = (size_t)s->work.N + 1;
+    char why[200] = "";
+    snprintf(a->name, sizeof a->name, "own");
+    a->begin = be->alloc(be, n * sizeof *a->begin);
+    a->end = be->alloc(be, n * sizeof *a->end);
+    a->host_begin = memory_alloc_array(n, sizeof *a->host_begin);
+    a->host_end = memory_alloc_array(n, sizeof *a->host_end);
+    if (s->options.attention != ATTENTION_OWN && s->work.N > 0) open_cudnn(be, why, sizeof why);
+    if (s->options.attention == ATTENTION_CUDNN && why[0])
+        die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
+}
+
+size_t cuda_attention_scratch(const struct backend *be) {
+    const struct cuda_state *s = cuda_state(be);
+    size_t most = s->work.backward ? flash_scratch(s->work.N, sizes_of(s->work.attention)) : 0;
+#ifdef HAVE_CUDNN
+    const struct cuda_attention *a = s->attention;
+    if (a->cudnn && cudnn_attention_scratch(a->cudnn) > most)
+        most = cudnn_attention_scratch(a->cudnn);
+#endif
+    return most;
+}
+
+const char *cuda_attention_name(const struct backend *be) {
+    return cuda_state(be)->attention->name;
+}
+
+void cuda_fill_attention(struct backend *be) {
+    be->documents = documents;
+    be->attention = attention;
+    be->attention_backward = attention_gradient;
+}
+
+void cuda_attention_close(struct backend *be) {
+    struct cuda_attention *a = cuda_state(be)->attention;
+    if (!a) return;
+#ifdef HAVE_CUDNN
+    if (a->cudnn) be->release(be, a->table);
+    memory_free(a->host_table);
+    cudnn_attention_free(a->cudnn);
+    cudnn_graph_close(&a->on);
+#endif
+    be->release(be, a->begin);
+    be->release(be, a->end);
+    memory_free(a->host_begin);
+    memory_free(a->host_end);
+    memory_free(a);
+}

@@ -1,0 +1,146 @@
+/* Collectives through NCCL, on the main stream. Without NCCL only a group of one rank is served:
+ * cuda_refusal says so at the start. */
+#include "config.h"
+#include "backend/cuda.h"
+#include "base/memory.h"
+#include <assert.h>
+#ifdef HAVE_NCCL
+#include <nccl.h>
+
+#define nccl_check(call)                                                                     \
+    do {                                                                                     \
+        ncclResult_t status_ = (call);                                                       \
+        if (status_ != ncclSuccess) die("NCCL: %s: %s", #call, ncclGetErrorString(status_)); \
+    } while (0)
+
+struct cuda_comm {
+    ncclComm_t world, dp, ep;
+};
+
+/* NCCL's communicator of the same ranks. Collective over comm. */
+static ncclComm_t comm_open(MPI_Comm comm) {
+    ncclUniqueId id;
+    ncclComm_t c;
+    int rank, size;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    if (size == 1) return NULL;
+    if (rank == 0) nccl_check(ncclGetUniqueId(&id));
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm);
+    nccl_check(ncclCommInitRank(&c, size, id, rank));
+    return c;
+}
+
+/* NULL for a group of one. */
+static ncclComm_t of(const struct backend *be, MPI_Comm comm) {
+    const struct cuda_comm *c = cuda_state(be)->comm;
+    const struct grid *g = be->grid;
+    assert(comm == g->world || comm == g->dp || comm == g->ep);
+    return comm == g->world ? c->world : comm == g->dp ? c->dp : c->ep;
+}
+
+static void all_reduce_of(struct backend *be, MPI_Comm comm, void *x, size_t n, ncclDataType_t t) {
+    ncclComm_t c = of(be, comm);
+    if (c && n) nccl_check(ncclAllReduce(x, x, n, t, ncclSum, c, cuda_state(be)->stream));
+}
+
+static void all_reduce(struct backend *be, MPI_Comm comm, float *x, size_t n) {
+    all_reduce_of(be, comm, x, n, ncclFloat32);
+}
+
+static void sum_uint32(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n) {
+    all_reduce_of(be, comm, x, n, ncclUint32);
+}
+
+static void sum_double(struct backend *be, MPI_Comm comm, double *x, size_t n) {
+    all_reduce_of(be, comm, x, n, ncclFloat64);
+}
+
+/* Shares of unequal size: one reduction to each rank, all in one group. */
+static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const size_t *counts) {
+    ncclComm_t c = of(be, comm);
+    int size;
+    if (!c) return;
+    MPI_Comm_size(comm, &size);
+    nccl_check(ncclGroupStart());
+    for (int r = 0; r < size; x += counts[r], r++)
+        if (counts[r])
+            nccl_check(
+                ncclReduce(x, x, counts[r], ncclFloat32, ncclSum, r, c, cuda_state(be)->stream));
+    nccl_check(ncclGroupEnd());
+}
+
+static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
+    ncclComm_t c = of(be, comm);
+    int size;
+    size_t at = 0;
+    if (!c) return;
+    MPI_Comm_size(comm, &size);
+    nccl_check(ncclGroupStart());
+    for (int r = 0; r < size; at += counts[r], r++)
+        if (counts[r])
+            nccl_check(ncclBroadcast(real_at(be, x, at), real_at(be, x, at),
+                                     counts[r] * be->real_bytes, ncclUint8, r, c,
+                                     cuda_state(be)->stream));
+    nccl_check(ncclGroupEnd());
+}
+
+static void collectives_open(struct backend *be) {
+    struct cuda_comm *c = cuda_state(be)->comm = memory_alloc(sizeof *c);
+    c->world = comm_open(be->grid->world);
+    c->dp = comm_open(be->grid->dp);
+    c->ep = comm_open(be->grid->ep);
+}
+
+void cuda_collectives_close(struct backend *be) {
+    struct cuda_comm *c = cuda_state(be)->comm;
+    ncclComm_t all[] = {c->ep, c->dp, c->world};
+    for (int i = 0; i < 3; i++)
+        if (all[i]) nccl_check(ncclCommDestroy(all[i]));
+    memory_free(c);
+}
+#else
+static void alone(struct backend *be, MPI_Comm comm, void *x) {
+    int size;
+    (void)be;
+    (void)x;
+    MPI_Comm_size(comm, &size);
+    assert(size == 1);
+}
+
+static void all_reduce(struct backend *be, MPI_Comm comm, float *x, size_t n) {
+    (void)n;
+    alone(be, comm, x);
+}
+static void sum_uint32(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n) {
+    (void)n;
+    alone(be, comm, x);
+}
+static void sum_double(struct backend *be, MPI_Comm comm, double *x, size_t n) {
+    (void)n;
+    alone(be, comm, x);
+}
+static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const size_t *counts) {
+    (void)counts;
+    alone(be, comm, x);
+}
+static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
+    (void)counts;
+    alone(be, comm, x);
+}
+static void collectives_open(struct backend *be) {
+    (void)be;
+}
+void cuda_collectives_close(struct backend *be) {
+    (void)be;
+}
+#endif
+
+void cuda_fill_collectives(struct backend *be) {
+    collectives_open(be);
+    be->all_reduce = all_reduce;
+    be->reduce_scatter = reduce_scatter;
+    be->all_gather = all_gather;
+    be->sum_uint32 = sum_uint32;
+    be->sum_double = sum_double;
+}

@@ -1,0 +1,201 @@
+/* Matrix products through cuBLASLt. Its heuristic is asked once a shape and kept; the height of an
+ * expert's product changes with every batch, so heights share one answer over an eighth. */
+#include "config.h"
+#include "backend/cuda.h"
+#include "base/memory.h"
+#include <string.h>
+
+enum { ENTRIES = 4096, WORKSPACE = 32 << 20 };
+
+struct key {
+    int ta, tb, M, N, K, c_fp32, accumulates, a_align, b_align, c_align;
+};
+
+struct entry {
+    int used;
+    struct key key;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct cuda_gemm {
+    cublasLtHandle_t handle;
+    void *workspace[CUDA_WAYS];
+    struct entry entries[ENTRIES];
+    int n;
+};
+
+static void lt_check(cublasStatus_t status, const char *what) {
+    if (status != CUBLAS_STATUS_SUCCESS)
+        die("cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* Bytes to which p is aligned, of those that matter. */
+static int alignment(const void *p) {
+    uintptr_t at = (uintptr_t)p;
+    return at % 256 == 0 ? 256 : at % 16 == 0 ? 16 : at % 8 == 0 ? 8 : at % 4 == 0 ? 4 : 2;
+}
+
+/* n, or the end of its eighth between two powers of two. */
+static int rounded(int n) {
+    int unit = 1;
+    while (unit * 16 <= n) unit *= 2;
+    return (n + unit - 1) / unit * unit;
+}
+
+/* A call as cuBLASLt sees it, column-major: c^T = b^T a^T. */
+struct call {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, c;
+};
+
+static cublasLtMatrixLayout_t layout(cudaDataType_t type, int rows, int cols) {
+    cublasLtMatrixLayout_t l;
+    lt_check(cublasLtMatrixLayoutCreate(&l, type, (uint64_t)cols, (uint64_t)rows, cols), "layout");
+    return l;
+}
+
+static struct call call_open(enum real real, const struct key *k) {
+    struct call c;
+    cudaDataType_t in = real == REAL_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                   out = k->c_fp32 ? CUDA_R_32F : in;
+    cublasOperation_t ta = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      tb = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    lt_check(cublasLtMatmulDescCreate(&c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
+    lt_check(cublasLtMatmulDescSetAttribute(c.op, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb),
+             "op");
+    lt_check(cublasLtMatmulDescSetAttribute(c.op, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta),
+             "op");
+    c.b = k->ta ? layout(in, k->K, k->M) : layout(in, k->M, k->K);
+    c.a = k->tb ? layout(in, k->N, k->K) : layout(in, k->K, k->N);
+    c.c = layout(out, k->M, k->N);
+    return c;
+}
+
+static void call_close(struct call *c) {
+    cublasLtMatmulDescDestroy(c->op);
+    cublasLtMatrixLayoutDestroy(c->a);
+    cublasLtMatrixLayoutDestroy(c->b);
+    cublasLtMatrixLayoutDestroy(c->c);
+}
+
+/* What the heuristic proposes first. */
+static cublasLtMatmulAlgo_t ask(struct cuda_gemm *g, enum real real, const struct key *k) {
+    struct call c = call_open(real, k);
+    cublasLtMatmulPreference_t p;
+    cublasLtMatmulHeuristicResult_t result;
+    size_t workspace = WORKSPACE;
+    uint32_t a = (uint32_t)k->b_align, b = (uint32_t)k->a_align, out = (uint32_t)k->c_align;
+    int n = 0;
+    lt_check(cublasLtMatmulPreferenceCreate(&p), "preference");
+    lt_check(cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                  &workspace, sizeof workspace),
+             "workspace");
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t which;
+        const uint32_t *value;
+    } aligned[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out}};
+    for (int i = 0; i < 4; i++)
+        lt_check(cublasLtMatmulPreferenceSetAttribute(p, aligned[i].which, aligned[i].value,
+                                                      sizeof *aligned[i].value),
+                 "alignment");
+    lt_check(cublasLtMatmulAlgoGetHeuristic(g->handle, c.op, c.a, c.b, c.c, c.c, p, 1, &result, &n),
+             "heuristic");
+    if (n == 0) die("cuBLASLt has no algorithm for a product of %d x %d x %d", k->M, k->N, k->K);
+    cublasLtMatmulPreferenceDestroy(p);
+    call_close(&c);
+    return result.algo;
+}
+
+static const cublasLtMatmulAlgo_t *find(struct cuda_gemm *g, enum real real, const struct key *k) {
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < sizeof *k; i++)
+        hash = (hash ^ ((const unsigned char *)k)[i]) * 1099511628211u;
+    size_t at = hash % ENTRIES;
+    while (g->entries[at].used && memcmp(&g->entries[at].key, k, sizeof *k) != 0)
+        at = (at + 1) % ENTRIES;
+    struct entry *e = &g->entries[at];
+    if (e->used) return &e->algo;
+    if (g->n++ == ENTRIES / 2) { /* begin anew rather than search for ever */
+        memset(g->entries, 0, sizeof g->entries);
+        g->n = 1;
+        e = &g->entries[hash % ENTRIES];
+    }
+    e->algo = ask(g, real, k);
+    e->key = *k, e->used = 1;
+    return &e->algo;
+}
+
+static cublasStatus_t run(struct cuda_state *s, int way, const struct key *k,
+                          const cublasLtMatmulAlgo_t *algo, const void *a, const void *b,
+                          float beta, void *out) {
+    const float one = 1;
+    struct cuda_gemm *g = s->gemm;
+    struct call c = call_open(s->real, k);
+    cublasStatus_t status =
+        cublasLtMatmul(g->handle, c.op, &one, b, c.a, a, c.b, &beta, out, c.c, out, c.c, algo,
+                       g->workspace[way], WORKSPACE, way ? s->sides[way - 1] : s->stream);
+    call_close(&c);
+    return status;
+}
+
+void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K, const void *a,
+               const void *b, float beta, void *c, int c_fp32) {
+    struct cuda_state *s = cuda_state(be);
+    cudaStream_t stream = way ? s->sides[way - 1] : s->stream;
+    size_t bytes = (size_t)M * (size_t)N * (c_fp32 ? sizeof(float) : be->real_bytes);
+    if (M == 0 || N == 0) return;
+    if (K == 0) {
+        if (beta == 0) cuda_check(cudaMemsetAsync(c, 0, bytes, stream));
+        return;
+    }
+    struct key exact = {.ta = ta,
+                        .tb = tb,
+                        .M = M,
+                        .N = N,
+                        .K = K,
+                        .c_fp32 = c_fp32,
+                        .accumulates = beta != 0,
+                        .a_align = alignment(a),
+                        .b_align = alignment(b),
+                        .c_align = alignment(c)},
+               near = exact;
+    if (way) { /* an expert's: its tokens are the height, or in weight gradients the depth */
+        if (ta)
+            near.K = rounded(K);
+        else
+            near.M = rounded(M);
+    }
+    if (run(s, way, &exact, find(s->gemm, s->real, &near), a, b, beta, c) == CUBLAS_STATUS_SUCCESS)
+        return;
+    lt_check(run(s, way, &exact, find(s->gemm, s->real, &exact), a, b, beta, c), "matrix product");
+}
+
+void cuda_fork(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    cuda_check(cudaEventRecord(s->forked, s->stream));
+    for (int i = 0; i < CUDA_SIDES; i++) cuda_check(cudaStreamWaitEvent(s->sides[i], s->forked, 0));
+}
+
+void cuda_join(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    for (int i = 0; i < CUDA_SIDES; i++) {
+        cuda_check(cudaEventRecord(s->joined[i], s->sides[i]));
+        cuda_check(cudaStreamWaitEvent(s->stream, s->joined[i], 0));
+    }
+}
+
+void cuda_gemm_open(struct backend *be) {
+    struct cuda_gemm *g = cuda_state(be)->gemm = memory_alloc(sizeof *g);
+    lt_check(cublasLtCreate(&g->handle), "create");
+    for (int i = 0; i < CUDA_WAYS; i++) g->workspace[i] = be->alloc(be, WORKSPACE);
+}
+
+void cuda_gemm_close(struct backend *be) {
+    struct cuda_gemm *g = cuda_state(be)->gemm;
+    for (int i = 0; i < CUDA_WAYS; i++) be->release(be, g->workspace[i]);
+    cublasLtDestroy(g->handle);
+    memory_free(g);
+}

@@ -1,0 +1,77 @@
+#!/bin/sh
+# What `make check-gpu` runs: the CUDA backend on one GPU against the CPU backend and the golden cases, and whole runs. In a
+# build folder; skipped without a GPU.
+srcdir=$(cd "${srcdir:-.}" && pwd)
+build=$PWD
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
+if ! nvidia-smi -L >/dev/null 2>&1; then
+    echo '1..0 # SKIP no GPU'
+    exit 0
+fi
+cd "$work" || exit 99
+TEST_BACKEND=cuda
+export TEST_BACKEND
+# program NAME TEXT: a test program on one rank; its failures are shown
+program() {
+    # shellcheck disable=SC2086 # a launcher may come with options
+    (cd "$srcdir" && timeout -s KILL 500 $MPIEXEC -n 1 "$build/tests/$1") >out 2>err
+    status=$?
+    grep -E '^not ok|worst' out | grep -v '^ok' | sed 's/^/# /'
+    [ $status = 0 ] || sed 's/^/# /' err
+    ok $status "$2: $(grep -c '^ok' out) checks"
+}
+program ops.np1 'operations, BF16'
+TEST_ATTENTION=own program ops.np1 'operations, BF16, attention of our own'
+TEST_FP32=1 program ops.np1 'operations, FP32'
+program golden.np1 'golden cases, BF16'
+TEST_FP32=1 program golden.np1 'golden cases, FP32'
+
+train="train $srcdir/input/L0_sanity.yaml parallelism.ep_size=1 train.verdict=false logger.frequency=1 checkpoint.save_final_model=true"
+same_model() { cmp -s "$1/final_model/model.safetensors" "$2/final_model/model.safetensors"; }
+# losses of two outputs within a relative tolerance at every step
+close_losses() { # A B TOLERANCE
+    numbers "$1" >a && numbers "$2" >b && [ -s a ] &&
+        paste -d ' ' a b | awk -v most="$3" '{ d = $3 / $9 - 1; if (d < 0) d = -d; if (d > worst) { worst = d; at = $1 } bad += $1 != $7 || !(d <= most) }
+            END { printf "# %d steps, worst relative difference of the loss %.1e, step %d\n", NR, worst, at; exit bad > 0 }'
+}
+run() { # FOLDER STEPS WORD...
+    folder=$1 steps=$2
+    shift 2
+    # shellcheck disable=SC2086 # several words
+    regulon 1 $train checkpoint.ckpt_dir="$folder" num_train_steps="$steps" "$@" >"$folder.$steps.out"
+    status=$?
+    [ $status = 0 ] || sed 's/^/# /' err
+    return $status
+}
+run cpu 50 backend=cpu && run bf16 50 backend=cuda && close_losses cpu.50.out bf16.50.out 0.01
+ok $? 'L0_sanity, 50 steps: losses in BF16 within 1 % of the CPU'
+run fp32 50 backend=cuda precision.recipe=fp32 && close_losses cpu.50.out fp32.50.out 0.001
+ok $? 'in FP32 within 0.1 %'
+
+exact="backend=cuda deterministic=true"
+# shellcheck disable=SC2086 # several words
+{
+    run once 100 $exact checkpoint.save_every_n_steps=10 && run twice 100 $exact checkpoint.save_every_n_steps=10 && same_model once twice &&
+        "$build/regulon" info --diff once/step_000000100 twice/step_000000100 >out && grep -q '^equal' out
+    ok $? 'deterministic: the same bits after 100 steps, moments included'
+    run stopped 37 $exact checkpoint.save_every_n_steps=37 && run stopped 100 $exact checkpoint.save_every_n_steps=37 && same_model once stopped &&
+        cat stopped.37.out stopped.100.out | numbers >b && numbers once.100.out >a && cmp -s a b
+    ok $? 'deterministic: stopped after 37 steps and continued: the same lines, the same model to the bit'
+}
+run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backend=cuda checkpoint.save_every_n_steps=10 &&
+    run moved 50 backend=cpu checkpoint.save_every_n_steps=10 && cat moved.20.out moved.40.out moved.50.out >moved.out &&
+    close_losses cpu.50.out moved.out 0.01
+ok $? 'from the CPU to the GPU and back: losses within 1 % of the CPU'
+
+regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out
+status=$?
+gpus=$(nvidia-smi -L | wc -l)
+if [ "$gpus" = 1 ]; then
+    [ $status = 78 ] && grep -q 'ranks 0 and 1 of this host would share .* UUID' err
+    ok $? 'two ranks on one GPU are refused'
+fi
+regulon 1 train "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 backend=cuda model.intermediate_size=36 checkpoint.ckpt_dir=odd >out
+[ $? = 78 ] && grep -q 'model.intermediate_size is 36: on a GPU it must be a multiple of 8' err
+ok $? 'sizes that the kernels cannot take are refused'
+echo "1..$n"
