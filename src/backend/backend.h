@@ -99,6 +99,7 @@ enum clock {
 struct backend {
     const char *name;
     const char *details; /* library and threads, for the first lines of a run */
+    const char *engines; /* what `auto` became: after reserve, where it depends on sizes */
     size_t real_bytes;   /* of one element of real_t: 4 or 2 */
     const struct grid *grid;
     uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */

@@ -122,6 +122,8 @@ static void reserve(struct backend *be, struct work w) {
     s->dlogits = w.backward ? be->alloc(be, (size_t)s->chunk * V * be->real_bytes) : NULL;
     s->losses = be->alloc(be, N * sizeof *s->losses);
     s->rope = rope_table(be, &w);
+    be->engines = memory_format("experts cublaslt, attention %s, exchange none: one rank",
+                                cuda_attention_name(be));
 }
 
 static char *describe(const struct cuda_state *s) {
@@ -154,6 +156,7 @@ static void cuda_close(struct backend *be) {
     cuda_check(cudaEventDestroy(s->forked));
     cuda_check(cudaStreamDestroy(s->stream));
     memory_free((char *)(uintptr_t)be->details);
+    memory_free((char *)(uintptr_t)be->engines);
     memory_free(s);
 }
 

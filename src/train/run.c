@@ -126,10 +126,8 @@ static void first_lines(const struct run *r) {
     log_info("grid", "%d ranks on %d node%s: dp_size %d x ep_size %d, shard %s", g->n_ranks,
              g->n_nodes, g->n_nodes == 1 ? "" : "s", g->dp_size, g->ep_size,
              r->config->parallelism.shard == SHARD_NONE ? "none" : "optimizer");
-    log_info("backend",
-             "%s (%s), %.1f GFLOP/s a rank in a matrix product; experts loop, attention own, "
-             "exchange mpi",
-             r->be->name, r->be->details, r->peak_flops / 1e9);
+    log_info("backend", "%s (%s), %.1f GFLOP/s a rank in a matrix product; %s", r->be->name,
+             r->be->details, r->peak_flops / 1e9, r->be->engines);
     log_info("model", "%s parameters, %s active a token",
              text_count(buf[0], sizeof buf[0], shape_parameters(&r->model->s)),
              text_count(buf[1], sizeof buf[1], shape_active_parameters(&r->model->s)));
