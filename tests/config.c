@@ -211,6 +211,8 @@ static void test_checks(void) {
             "model.head_dim is 15; the width of a head must be even to be rotated");
     refuses("model: {num_experts_per_tok: 9}\n",
             "model.num_experts_per_tok (9) is above model.num_local_experts (8)");
+    refuses("memory: {recompute: layer, recompute_layers: 9}\n",
+            "memory.recompute_layers (9) is above model.num_hidden_layers (2)");
     refuses("parallelism: {ep_size: 3}\n",
             "model.num_local_experts (8) is not a multiple of parallelism.ep_size (3)");
     refuses("backend: cpu\nengine: {experts: grouped}\n",

@@ -24,6 +24,9 @@ program() {
 program ops.np1 'operations, BF16'
 TEST_ATTENTION=own program ops.np1 'operations, BF16, attention of our own'
 TEST_FP32=1 program ops.np1 'operations, FP32'
+program recompute.np1 'recomputation, BF16'
+TEST_ATTENTION=own program recompute.np1 'recomputation, BF16, attention of our own'
+TEST_FP32=1 program recompute.np1 'recomputation, FP32'
 program golden.np1 'golden cases, BF16'
 TEST_FP32=1 program golden.np1 'golden cases, FP32'
 
@@ -59,6 +62,9 @@ exact="backend=cuda deterministic=true"
         cat stopped.37.out stopped.100.out | numbers >b && numbers once.100.out >a && cmp -s a b
     ok $? 'deterministic: stopped after 37 steps and continued: the same lines, the same model to the bit'
 }
+# shellcheck disable=SC2086 # several words
+run again 100 $exact memory.recompute=layer && same_model once again && numbers once.100.out >a && numbers again.100.out >b && cmp -s a b
+ok $? 'deterministic: layers made again: the same lines, the same model to the bit'
 run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backend=cuda checkpoint.save_every_n_steps=10 &&
     run moved 50 backend=cpu checkpoint.save_every_n_steps=10 && cat moved.20.out moved.40.out moved.50.out >moved.out &&
     close_losses cpu.50.out moved.out 0.01

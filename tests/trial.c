@@ -36,6 +36,12 @@ void trial_poison(struct trial *t) {
     }
 }
 
+size_t trial_bytes(const struct trial *t) {
+    size_t sum = 0;
+    for (int i = 0; i < t->n_rooms; i++) sum += t->rooms[i].bytes;
+    return sum;
+}
+
 struct backend *trial_backend(const struct grid *g) {
     const char *name = getenv("TEST_BACKEND"), *fp32 = getenv("TEST_FP32");
     const char *attention = getenv("TEST_ATTENTION");

@@ -30,6 +30,9 @@ void trial_close(struct trial *t);
  * not written shows. */
 void trial_poison(struct trial *t);
 
+/* What the model has asked the backend for. */
+size_t trial_bytes(const struct trial *t);
+
 /* This rank's weights, moments and bias. */
 uint64_t trial_hash(const struct trial *t);
 

@@ -212,6 +212,8 @@ struct backend {
      * h[R, F] = p * silu(gate) * up. */
     void (*experts_up)(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up);
+    /* h once more, from the z that experts_up made: the same bits. */
+    void (*experts_activation)(struct backend *be, struct moe *m, real_t *h, const real_t *z);
     /* y[R, D] = h down[e]^T, down[e][D, F] */
     void (*experts_down)(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down);

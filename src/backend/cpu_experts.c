@@ -9,12 +9,25 @@ static inline float sigmoid(float x) {
     return 1 / (1 + cpu_exp(-x));
 }
 
-static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv,
-                       const real_t *rowsv, const real_t *upv) {
+static void experts_activation(struct backend *be, struct moe *m, real_t *hv, const real_t *zv) {
     (void)be;
     struct moe_rows r = cpu_moe_rows(m);
+    size_t F = (size_t)r.shape.F;
+    const float *z = zv;
+    float *h = hv;
+#pragma omp parallel for
+    for (int i = 0; i < r.offsets[r.n_local]; i++) {
+        const float *gate = z + (size_t)i * 2 * F, *u = gate + F;
+        float *out = h + (size_t)i * F, p = r.row_p[i];
+        for (size_t j = 0; j < F; j++) out[j] = p * (gate[j] * sigmoid(gate[j])) * u[j];
+    }
+}
+
+static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv,
+                       const real_t *rowsv, const real_t *upv) {
+    struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
-    float *z = zv, *h = hv;
+    float *z = zv;
     const float *rows = rowsv, *up = upv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
@@ -22,12 +35,7 @@ static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv
                  rows + first * D, (int)D, up + (size_t)e * 2 * F * D, (int)D, 0, z + first * 2 * F,
                  (int)(2 * F));
     }
-#pragma omp parallel for
-    for (int i = 0; i < r.offsets[r.n_local]; i++) {
-        const float *gate = z + (size_t)i * 2 * F, *u = gate + F;
-        float *out = h + (size_t)i * F, p = r.row_p[i];
-        for (size_t j = 0; j < F; j++) out[j] = p * (gate[j] * sigmoid(gate[j])) * u[j];
-    }
+    experts_activation(be, m, hv, zv);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *yv, const real_t *hv,
@@ -108,6 +116,7 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
 
 void cpu_fill_experts(struct backend *be) {
     be->experts_up = experts_up;
+    be->experts_activation = experts_activation;
     be->experts_down = experts_down;
     be->experts_down_backward = experts_down_backward;
     be->experts_up_backward = experts_up_backward;

@@ -33,12 +33,17 @@ static void each_gradient(struct backend *be, const struct cuda_rows *r, int M, 
     cuda_join(be);
 }
 
-static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
-                       const real_t *up) {
+static void experts_activation(struct backend *be, struct moe *m, real_t *h, const real_t *z) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
-    each_rows(be, &r, CUDA_TRANSPOSE, 2 * r.shape.F, r.shape.D, rows, up, z);
     swiglu_forward(s->real, h, z, r.row_p, r.R, r.shape.F, s->stream);
+}
+
+static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
+                       const real_t *up) {
+    struct cuda_rows r = cuda_moe_rows(m);
+    each_rows(be, &r, CUDA_TRANSPOSE, 2 * r.shape.F, r.shape.D, rows, up, z);
+    experts_activation(be, m, h, z);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
@@ -67,6 +72,7 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
 
 void cuda_fill_experts(struct backend *be) {
     be->experts_up = experts_up;
+    be->experts_activation = experts_activation;
     be->experts_down = experts_down;
     be->experts_down_backward = experts_down_backward;
     be->experts_up_backward = experts_up_backward;

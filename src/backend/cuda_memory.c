@@ -25,8 +25,8 @@ static void *alloc(struct backend *be, size_t bytes) {
     if (status == cudaErrorMemoryAllocation)
         die_user(EXIT_CONFIG,
                  "rank %d: the GPU has no room for %.2f GB more beside %.2f GB in use; a smaller "
-                 "dataset.token_micro_batch_size, or the experts on more ranks "
-                 "(parallelism.ep_size), would need less",
+                 "dataset.token_micro_batch_size, more of memory.recompute, or the experts on more "
+                 "ranks (parallelism.ep_size) would need less",
                  be->grid->rank, (double)room / 1e9, (double)s->live / 1e9);
     cuda_check(status);
     cuda_check(cudaMemsetAsync(p, 0, room, s->stream));

@@ -36,6 +36,10 @@ static char *check_model(const struct config *c) {
         refuse("model.num_local_experts (%" PRId64
                ") is not a multiple of parallelism.ep_size (%" PRId64 ")",
                c->model.num_local_experts, c->parallelism.ep_size);
+    if (c->memory.recompute_layers > c->model.num_hidden_layers)
+        refuse("memory.recompute_layers (%" PRId64 ") is above model.num_hidden_layers (%" PRId64
+               ")",
+               c->memory.recompute_layers, c->model.num_hidden_layers);
     return NULL;
 }
 

@@ -10,6 +10,7 @@
 enum backend_kind { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
 enum shard_kind { SHARD_NONE, SHARD_OPTIMIZER };
 enum aux_kind { AUX_LAYER, AUX_HF };
+enum recompute_kind { RECOMPUTE_NONE, RECOMPUTE_ACTIVATION, RECOMPUTE_LAYER };
 enum balance_kind { BALANCE_MICRO_BATCH, BALANCE_WORLD };
 enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
 enum alphabet_kind { ALPHABET_DNA, ALPHABET_RNA, ALPHABET_PROTEIN, ALPHABET_BYTES };
@@ -40,6 +41,11 @@ struct config {
         int64_t ep_size;
         int shard; /* enum shard_kind */
     } parallelism;
+
+    struct {
+        int recompute;            /* enum recompute_kind */
+        int64_t recompute_layers; /* of how many layers, from the first on; 0: all */
+    } memory;
 
     struct {
         int experts, attention, exchange;

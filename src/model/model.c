@@ -3,46 +3,9 @@
 #include "base/memory.h"
 #include "grid/watchdog.h"
 #include "model/block.h"
+#include "model/recompute.h"
 #include <assert.h>
 #include <string.h>
-
-static void layer_new(struct model *m, int layer, size_t rows) {
-    struct backend *be = m->be;
-    struct layer_state *y = &m->layers[layer];
-    const struct shape *s = &m->s;
-    size_t N = (size_t)m->capacity, D = (size_t)s->D, E = (size_t)s->E, A = (size_t)s->A,
-           HK = (size_t)(s->H * s->K), r = be->real_bytes, first = (size_t)layer * E;
-    y->x1 = be->alloc(be, N * D * r);
-    y->xn1 = be->alloc(be, N * D * r);
-    y->rstd1 = be->alloc(be, N * sizeof(float));
-    y->qkv = be->alloc(be, N * (size_t)((s->H + 2 * s->G) * s->K) * r);
-    y->attended = be->alloc(be, N * HK * r);
-    y->lse = be->alloc(be, N * (size_t)s->H * sizeof(float));
-    y->x2 = be->alloc(be, N * D * r);
-    y->xn2 = be->alloc(be, N * D * r);
-    y->rstd2 = be->alloc(be, N * sizeof(float));
-    y->routing.probs = be->alloc(be, N * E * sizeof(float));
-    y->routing.lse = be->alloc(be, N * sizeof(float));
-    y->routing.ids = be->alloc(be, N * A * sizeof(int32_t));
-    y->routing.p = be->alloc(be, N * A * sizeof(float));
-    y->routing.counts = m->counts + first;
-    y->routing.P = m->P + first;
-    y->routing.entropy = m->entropy + layer;
-    y->routing.z = m->z + layer;
-    y->moe = be->moe_new(be, m->moe);
-    y->rows = be->alloc(be, rows * D * r);
-    y->z = be->alloc(be, rows * 2 * (size_t)s->F * r);
-    y->h = be->alloc(be, rows * (size_t)s->F * r);
-}
-
-static void layer_free(struct backend *be, struct layer_state *y) {
-    void *const all[] = {y->x1,        y->xn1,           y->rstd1,       y->qkv,
-                         y->attended,  y->lse,           y->x2,          y->xn2,
-                         y->rstd2,     y->routing.probs, y->routing.lse, y->routing.ids,
-                         y->routing.p, y->rows,          y->z,           y->h};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
-    be->moe_free(be, y->moe);
-}
 
 struct model *model_new(const struct config *c, struct backend *be, int capacity,
                         int with_gradients) {
@@ -73,8 +36,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->host_sums = memory_alloc(model_sums_bytes(m));
     m->host_bias = memory_alloc_array(L * E, sizeof *m->host_bias);
     m->shares = shares_new(m->params, be->grid, c, &m->n_state);
-    m->layers = memory_alloc_array(L, sizeof *m->layers);
-    for (int l = 0; l < s.L; l++) layer_new(m, l, rows);
+    recompute_new_layers(m, rows, with_gradients);
     m->tokens = be->alloc(be, N * sizeof(int32_t));
     m->targets = be->alloc(be, N * sizeof(int32_t));
     m->positions = be->alloc(be, N * sizeof(int32_t));
@@ -110,11 +72,10 @@ void model_free(struct model *m) {
                          m->dattended, m->dqkv,           m->dp,     m->dp_rows,    m->counts,
                          m->P,         m->entropy,        m->z,      m->all_counts, m->dprobs,
                          m->dz,        m->sums,           m->masters};
-    for (int l = 0; l < m->s.L; l++) layer_free(be, &m->layers[l]);
+    recompute_free_layers(m);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     memory_free(m->host_sums);
     memory_free(m->host_bias);
-    memory_free(m->layers);
     shares_free(m->shares, m->params->n);
     params_free(m->params);
     memory_free(m);
@@ -250,6 +211,7 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
     for (int l = L - 1; l >= 0; l--) {
         struct layer_state *y = &m->layers[l];
         watchdog_phase(WATCHDOG_BACKWARD, l);
+        recompute_layer(m, l);
         experts_backward(m, l);
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm2), m->dxn, y->x2, y->rstd2,
                           model_weight(m, p->layers[l].norm2), N, D);

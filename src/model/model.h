@@ -9,8 +9,9 @@
 #include "model/shape.h"
 #include "model/share.h"
 
-/* What a layer keeps from its forward pass for its backward pass. N = capacity; R rows at most
- * (moe_rows). */
+/* What the backward pass of a layer needs of its forward pass. N = capacity; R rows at most
+ * (moe_rows). Routing and moe are the layer's own, the others where memory.recompute says so: see
+ * recompute.c. */
 struct layer_state {
     real_t *x1, *xn1; /* [N, D] residual stream into the layer; after norm1 */
     float *rstd1;     /* [N] */
@@ -54,6 +55,7 @@ struct model {
     int has_grads;        /* since model_reset: the next micro-batch adds, else it overwrites */
     float *bias;          /* [L, E] selection bias of the router, backend memory */
     struct layer_state *layers;
+    struct layer_state shared; /* the rooms of what layers do not keep; NULL where all do */
 
     /* the micro-batch, in backend memory */
     int N;

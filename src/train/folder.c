@@ -85,9 +85,9 @@ void folder_write_used(const struct config *c, const char *text) {
 /* Keys that a finished run may be asked for again with: where and how it runs, not what it
  * computes. */
 static int may_change(const char *key, int goes_on) {
-    static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "parallelism.",
-                                            "checkpoint.", "logger.", "train.", "validation.",
-                                            "watchdog.",
+    static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "memory.",
+                                            "parallelism.", "checkpoint.", "logger.", "train.",
+                                            "validation.", "watchdog.",
                                             /* and of a run that goes on: */
                                             "optimizer.", "scheduler.", "dataset.read_ahead"};
     enum { N = sizeof free_keys / sizeof *free_keys, FINISHED = N - 3 };
