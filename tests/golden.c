@@ -278,7 +278,11 @@ static double logits_distance(struct model *m, const struct reference *r) {
 /* In BF16: with the reference's experts values and gradients; with its own the loss. One rank. */
 static void check_half(struct model *m, struct optimizer *o, const struct reference *r,
                        const struct batch *b) {
+    int64_t waits = m->be->waits;
     struct step_sums sums = step_read(o, step_gradients(o, &b, 1, NULL, 0), NULL, 0);
+    tap_ok(m->be->waits - waits == 1 + m->s.L,
+           "the host waits once a step, and once a layer for the counts: %lld times",
+           (long long)(m->be->waits - waits));
     double e = fabs(sums.loss / read_scalar(r, "loss_ce") - 1),
            differ = experts_differ(m, r, /*force=*/1);
     tap_ok(e <= 2e-3, "BF16: cross-entropy within 2e-3: %.2e", e);

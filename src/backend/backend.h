@@ -104,6 +104,8 @@ struct backend {
     const struct grid *grid;
     uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
+    int64_t waits;       /* times that the host has waited for a device */
+    int sealed;          /* 1: nothing may be allocated any more; debug builds assert it */
     void *state;
     void (*close)(struct backend *be); /* backend_close calls it */
 

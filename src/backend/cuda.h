@@ -32,8 +32,6 @@ struct cuda_state {
     int chunk;              /* tokens of the head at a time */
     float *rope;            /* [N, K] cosines and sines */
     size_t live, peak;      /* bytes allocated now, at most */
-    int64_t syncs;          /* times that the host waited for the device */
-    int64_t allocs;         /* calls of alloc */
 };
 
 static inline struct cuda_state *cuda_state(const struct backend *be) {

@@ -21,6 +21,9 @@ static void *alloc(struct backend *be, size_t bytes) {
     struct cuda_state *s = cuda_state(be);
     void *p = NULL;
     size_t room = (bytes + 255) / 256 * 256 + 256;
+#ifdef REGULON_DEBUG
+    assert(!be->sealed);
+#endif
     cudaError_t status = cudaMalloc(&p, room);
     if (status == cudaErrorMemoryAllocation)
         die_user(EXIT_CONFIG,
@@ -30,7 +33,6 @@ static void *alloc(struct backend *be, size_t bytes) {
                  be->grid->rank, (double)room / 1e9, (double)s->live / 1e9);
     cuda_check(status);
     cuda_check(cudaMemsetAsync(p, 0, room, s->stream));
-    s->allocs++;
     s->live += room;
     if (s->live > s->peak) s->peak = s->live;
     return p;
@@ -44,7 +46,7 @@ static void release(struct backend *be, void *p) {
 void cuda_wait(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     cuda_check(cudaStreamSynchronize(s->stream));
-    s->syncs++;
+    be->waits++;
 }
 
 /* Room for n <= SEGMENT bytes of the ring; the caller enqueues the copy out of it before the next
