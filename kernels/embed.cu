@@ -3,7 +3,7 @@
 #include "access.cuh"
 #include "sort.cuh"
 
-enum { COPY_THREADS = 256, SUM_THREADS = 128, MAX_CHUNKS = 256, MIN_CHUNK = 64 };
+enum { COPY_THREADS = 256, SUM_THREADS = 128 };
 
 /* A warp copies a row of `units`. */
 template <class Unit>
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     int first = c * chunk, end = first + chunk; /* end < N: there is a next chunk */
     int token = sorted[end - 1], more = 0;
     if (sorted[end] != token || (c > 0 && sorted[first - 1] == token)) return;
-    for (int k = c + 1; k < c + 1 + MAX_CHUNKS; k += SUM_THREADS) {
+    for (int k = c + 1; k < c + 1 + EMBED_CHUNKS; k += SUM_THREADS) {
         int next = (k + threadIdx.x) * chunk;
         more += __syncthreads_count(next < N && sorted[next] == token);
     }
@@ -132,31 +132,6 @@ static __global__ void __launch_bounds__(SUM_THREADS)
 #pragma unroll 16
     for (int k = 0; k < more; k++) sum += head[static_cast<size_t>(k) * D];
     dtable[static_cast<size_t>(token) * D + column] += sum;
-}
-
-static int chunk_of(int N) {
-    int chunk = ceil_div(N, MAX_CHUNKS);
-    return chunk > MIN_CHUNK ? chunk : MIN_CHUNK;
-}
-
-/* Where things lie in scratch. */
-struct embed_space {
-    size_t counts, order[2], sorted, heads, tails, bytes;
-};
-
-static struct embed_space space_of(int N, int D) {
-    const size_t LINE = 256;
-    size_t places = ceil_div(N * sizeof(int32_t), LINE) * LINE;
-    size_t sums = ceil_div(ceil_div(N, chunk_of(N)) * sizeof(float) * D, LINE) * LINE;
-    struct embed_space s;
-    s.counts = 0;
-    s.order[0] = s.counts + sort_scratch();
-    s.order[1] = s.order[0] + places;
-    s.sorted = s.order[1] + places;
-    s.heads = s.sorted + places;
-    s.tails = s.heads + sums;
-    s.bytes = s.tails + sums;
-    return s;
 }
 
 /* Only as many passes as tokens below V have bytes. Returns the sorted places. */
@@ -176,13 +151,13 @@ static const int32_t *sort_tokens(const int32_t *tokens, int32_t *sorted, char *
 extern "C" void embed_backward(enum real t, float *dtable, const void *dx, const int32_t *tokens,
                                void *scratch, int N, int D, int V, cudaStream_t stream) {
     if (N == 0) return;
-    struct embed_space s = space_of(N, D);
+    struct embed_space s = embed_space_of(N, D);
     char *base = static_cast<char *>(scratch);
     int32_t *sorted = reinterpret_cast<int32_t *>(base + s.sorted);
     struct parts parts = {reinterpret_cast<float *>(base + s.heads),
                           reinterpret_cast<float *>(base + s.tails)};
     const int32_t *order = sort_tokens(tokens, sorted, base, s, N, V, stream);
-    int chunk = chunk_of(N), chunks = ceil_div(N, chunk);
+    int chunk = embed_chunk(N), chunks = ceil_div(N, chunk);
     bool wide = D % 8 == 0 && aligned16(dx) && aligned16(dtable);
     for_type(t, [&](auto zero) {
         using T = decltype(zero);
@@ -196,9 +171,4 @@ extern "C" void embed_backward(enum real t, float *dtable, const void *dx, const
     join_runs<<<dim3(ceil_div(D, SUM_THREADS), chunks - 1), SUM_THREADS, 0, stream>>>(
         dtable, parts, sorted, chunk, N, D);
     check(cudaGetLastError());
-}
-
-extern "C" size_t embed_scratch(int N, int D, int V) {
-    (void)V;
-    return space_of(N, D).bytes;
 }

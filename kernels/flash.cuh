@@ -26,9 +26,9 @@ void flash_plain_backward(float *dqkv, const float *dout, const float2 *terms, c
                           attention_problem p, cudaStream_t stream);
 
 /* The backward pass's terms[H, padded]: x = lse log2 e, y = D of a query, zero from query N on, so
- * that tiles of at most 128 queries read them without looking for the end. */
+ * that tiles of at most FLASH_ROWS queries read them without looking for the end. */
 static __host__ __device__ inline int attention_padded(int N) {
-    return ceil_div(N, 128) * 128;
+    return ceil_div(N, FLASH_ROWS) * FLASH_ROWS;
 }
 
 /* Query i sees the keys [first_key(i), i]; key j is seen by the queries [j, past_query(j)). As i

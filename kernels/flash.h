@@ -3,6 +3,7 @@
 #ifndef REGULON_KERNELS_FLASH_H
 #define REGULON_KERNELS_FLASH_H
 #include "real.h"
+#include "scratch.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,11 +22,10 @@ void flash_forward(enum real t, void *out, float *lse, const void *qkv, const in
                    const int32_t *end, int N, struct flash_sizes s, cudaStream_t stream);
 
 /* dqkv[N, (H + 2G) K], overwritten. Deterministic: every element is summed by one block in a fixed
- * order. scratch: flash_scratch(N, s) bytes. */
+ * order. scratch: flash_scratch(N, H) bytes. */
 void flash_backward(enum real t, void *dqkv, const void *dout, const void *out, const float *lse,
                     const void *qkv, const int32_t *begin, const int32_t *end, void *scratch, int N,
                     struct flash_sizes s, cudaStream_t stream);
-size_t flash_scratch(int N, struct flash_sizes s);
 #ifdef __cplusplus
 }
 #endif

@@ -239,10 +239,6 @@ static void query_gradients(bf16 *dqkv, const bf16 *dout, const float2 *terms, c
            stream, dqkv, dout, terms, qkv, p);
 }
 
-size_t flash_scratch(int N, struct flash_sizes s) {
-    return sizeof(float2) * (size_t)s.H * (size_t)attention_padded(N);
-}
-
 void flash_backward(enum real t, void *dqkv, const void *dout, const void *out, const float *lse,
                     const void *qkv, const int32_t *begin, const int32_t *end, void *scratch, int N,
                     struct flash_sizes s, cudaStream_t stream) {

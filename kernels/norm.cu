@@ -159,12 +159,6 @@ static __global__ void __launch_bounds__(1024)
     dw[j] += total;
 }
 
-/* Blocks that walk the rows: with one chunk a thread, 1024 threads on each of 132 multiprocessors,
- * twice that where a block has them alone. */
-static int walkers(int D) {
-    return D <= 1024 ? 1056 : D <= 2048 ? 528 : 264;
-}
-
 template <class F> static void for_backward(int D, F f) {
     using std::integral_constant;
     integral_constant<int, 1> one;
@@ -182,17 +176,13 @@ template <class F> static void for_backward(int D, F f) {
         f(integral_constant<int, 1024>(), integral_constant<int, 2>());
 }
 
-size_t norm_scratch(int D) {
-    return static_cast<size_t>(walkers(D)) * D * sizeof(float);
-}
-
 void norm_backward(enum real t, void *dx, float *dw, const void *dy, const void *x,
                    const float *rstd, const void *w, void *scratch, int first, int N, int D,
                    cudaStream_t stream) {
     assert(D > 0 && D % 8 == 0 && D <= WIDEST);
     assert(aligned16(dx) && aligned16(dy) && aligned16(x) && aligned16(w) && aligned16(scratch));
     if (N == 0) return;
-    int blocks = N < walkers(D) ? N : walkers(D);
+    int blocks = N < norm_walkers(D) ? N : norm_walkers(D);
     float *partial = static_cast<float *>(scratch);
     for_type(t, [&](auto zero) {
         using T = decltype(zero);

@@ -2,6 +2,7 @@
 #ifndef REGULON_KERNELS_NORM_H
 #define REGULON_KERNELS_NORM_H
 #include "real.h"
+#include "scratch.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -18,7 +19,6 @@ void norm_forward(enum real t, void *sum, void *y, float *rstd, const void *x, c
 void norm_backward(enum real t, void *dx, float *dw, const void *dy, const void *x,
                    const float *rstd, const void *w, void *scratch, int first, int N, int D,
                    cudaStream_t stream);
-size_t norm_scratch(int D);
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #ifndef REGULON_KERNELS_OPTIMIZER_H
 #define REGULON_KERNELS_OPTIMIZER_H
 #include "real.h"
+#include "scratch.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -9,7 +10,6 @@ extern "C" {
  */
 void sum_doubles(double *sum, const double *x, size_t n, void *scratch, cudaStream_t stream);
 void sum_squares(double *sum, const float *x, size_t n, void *scratch, cudaStream_t stream);
-size_t sum_scratch(void);
 
 /* factor[0] = min(1, max_norm / (sqrt(norm2) + 1e-6)), 1 when max_norm is 0; -1 when one of
  * values[n_values] or norm2 is not finite: the step is not applied. norm2 is in backend memory,

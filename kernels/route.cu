@@ -5,7 +5,7 @@
 #include "sort.cuh"
 #include "sum.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, MAX_BLOCKS = 512, MAX_EXPERTS = 256 };
+enum { THREADS = 256, WARPS = THREADS / 32, MAX_EXPERTS = 256 };
 
 template <int LANES, int EACH> struct split { static const int W = LANES, K = EACH; };
 
@@ -88,7 +88,7 @@ struct columns {
 
 static struct columns columns_in(void *scratch, int E) {
     double *sums = static_cast<double *>(scratch);
-    return {sums, reinterpret_cast<uint32_t *>(sums + (E + 2) * MAX_BLOCKS)};
+    return {sums, reinterpret_cast<uint32_t *>(sums + (E + 2) * ROUTE_BLOCKS)};
 }
 
 struct token_outputs {
@@ -255,7 +255,7 @@ static void route(struct token_outputs out, uint32_t *counts, double *P, double 
         for_experts(E, [&](auto s) {
             const int W = decltype(s)::W, K = decltype(s)::K;
             blocks = ceil_div(N, THREADS / W);
-            if (blocks > MAX_BLOCKS) blocks = MAX_BLOCKS;
+            if (blocks > ROUTE_BLOCKS) blocks = ROUTE_BLOCKS;
             route_tokens<W, K>
                 <<<blocks, THREADS, 0, stream>>>(out, columns, logits, bias, forced, N, E, A);
             check(cudaGetLastError());
@@ -295,10 +295,4 @@ extern "C" void route_backward(enum real t, void *dlogits, const float *dp, cons
             check(cudaGetLastError());
         });
     });
-}
-
-extern "C" size_t route_scratch(int N, int E, int A) {
-    (void)N, (void)A;
-    size_t own = MAX_BLOCKS * ((E + 2) * sizeof(double) + E * sizeof(uint32_t));
-    return own > sort_scratch() ? own : sort_scratch();
 }

@@ -2,6 +2,7 @@
 #ifndef REGULON_KERNELS_ROUTE_H
 #define REGULON_KERNELS_ROUTE_H
 #include "real.h"
+#include "scratch.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -9,7 +10,7 @@ extern "C" {
  * of probs + bias (bias[E] or NULL; ties: lowest id; NaN everywhere still gives A different
  * experts), ascending; p[N, A] their probs divided by their sum. Over the tokens: counts[E], P[E] =
  * sum of probs, entropy[1] = sum of lse - sum_e probs logits, z[1] = sum of lse^2 (FP64), in a
- * fixed order. E from 1 to 256, A from 1 to E. scratch: route_scratch(N, E, A) bytes. N may be 0.
+ * fixed order. E from 1 to 256, A from 1 to E. scratch: route_scratch(E) bytes. N may be 0.
  */
 void route_forward(float *probs, float *lse, int32_t *ids, float *p, uint32_t *counts, double *P,
                    double *entropy, double *z, const float *logits, const float *bias,
@@ -28,7 +29,6 @@ void route_backward(enum real t, void *dlogits, const float *dp, const float *pr
                     const float *dz, int N, int E, int A, cudaStream_t stream);
 
 /* Enough for route_rows as well. */
-size_t route_scratch(int N, int E, int A);
 #ifdef __cplusplus
 }
 #endif

@@ -5,17 +5,14 @@
  * with its place in the sorted order. Both are device functions. */
 #ifndef REGULON_KERNELS_SORT_CUH
 #define REGULON_KERNELS_SORT_CUH
+#include "scratch.h"
 #include "vector.cuh"
 
-enum { SORT_KEYS = 256, SORT_THREADS = 512, SORT_WARPS = SORT_THREADS / 32, SORT_BLOCKS = 128 };
+enum { SORT_THREADS = 512, SORT_WARPS = SORT_THREADS / 32 };
 
 /* Items of a block: a multiple of SORT_THREADS. */
 static inline int sort_span(int n) {
     return ceil_div(n, SORT_BLOCKS * SORT_THREADS) * SORT_THREADS;
-}
-
-static inline size_t sort_scratch(void) {
-    return sizeof(uint32_t) * SORT_KEYS * SORT_BLOCKS;
 }
 
 /* counts[keys, blocks] */

@@ -10,6 +10,7 @@
 #include "data/pack.h"
 #include "grid/grid.h"
 #include "info.h"
+#include "plan.h"
 #include "selftest.h"
 #include "tools.h"
 #include "train/train.h"
@@ -27,6 +28,7 @@ static const struct verb {
     {"eval", "loss of a trained model on held-out data", eval_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
+    {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},
     {"selftest", "are this machine and this folder fit for a run?", selftest_main},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };

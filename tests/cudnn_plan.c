@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
     struct cudnn_attention *a = plans(on, mixtral, "grouped queries");
     size_t N = 8192, wide = 2 * N * 32 * 128, narrow = 2 * N * 8 * 128, row_sum = 4 * N * 32;
     if (a) {
-        check_scratch(a, wide + 2 * narrow + 2 * wide + wide + row_sum);
+        check_scratch(a, wide + 2 * narrow + 2 * wide + 2 * wide + row_sum);
         check_table(a);
     }
     cudnn_attention_free(a);
@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
     s.deterministic = 1;
     a = plans(on, s, "deterministic");
     size_t workspace = (size_t)2 * 4 * 32 * 4096 * 4096;
-    if (a) check_scratch(a, wide + 2 * narrow + wide + row_sum + workspace);
+    if (a) check_scratch(a, wide + 2 * narrow + 2 * wide + row_sum + workspace);
     cudnn_attention_free(a);
 
     s = mixtral, s.G = s.H;

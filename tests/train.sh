@@ -112,7 +112,8 @@ regulon 1 info ./deck.yaml >said && grep -q '4 experts' said
 ok $? 'info of a deck'
 regulon 1 info copy/cache/*.h5 >said && grep -q '60 ' said && grep -q 'dna' said
 ok $? 'info of a corpus'
-regulon 1 info copy/metrics.h5 >said && grep -q '^steps  *1 to 30 in 30 rows' said && grep -q '^experts  *4 in each of 2 layers' said
+regulon 1 info copy/metrics.h5 >said && grep -q '^steps  *1 to 30 in 30 rows' said && grep -q '^experts  *4 in each of 2 layers' said &&
+    grep -q '^memory  *[0-9.]* [MG]B on a rank at most$' said
 ok $? 'info of a metrics file'
 regulon 2 info copy >both && cmp -s said both
 ok $? 'info of a run folder, once, also on two ranks'

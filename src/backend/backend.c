@@ -18,8 +18,7 @@ int backend_exists(const char *name) {
     return strcmp(name, "cpu") == 0;
 }
 
-/* The engines that a name may ask for. */
-static char *engine_refusal(const char *name, const struct backend_options *o) {
+char *backend_engine_refusal(const char *name, const struct backend_options *o) {
     int cuda = is_cuda(name);
     if (o->experts == EXPERTS_GROUPED)
         return memory_string("engine.experts: grouped is not there yet");
@@ -37,7 +36,7 @@ static char *engine_refusal(const char *name, const struct backend_options *o) {
 }
 
 char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o) {
-    char *problem = engine_refusal(name, o);
+    char *problem = backend_engine_refusal(name, o);
     if (!problem && !backend_exists(name))
         problem = memory_format("this program was built without %s", name);
 #ifdef HAVE_CUDA

@@ -284,6 +284,9 @@ struct backend_options {
 /* 1 if this build has the backend of this name. */
 int backend_exists(const char *name);
 
+/* Why no backend of this name has these engines, NULL: it has them. The caller frees it. */
+char *backend_engine_refusal(const char *name, const struct backend_options *o);
+
 /* Why it cannot serve this grid with these options, NULL: it can. The caller frees it. Collective
  * over world; every rank may have a reason of its own. */
 char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o);

@@ -41,6 +41,16 @@ const int32_t *cpu_documents(struct backend *be, int *n);
 void cpu_gemm_open(void); /* tells the library to use one thread: rows are shared out by cpu_gemm */
 char *cpu_gemm_name(void); /* "OpenBLAS 0.3.21", "plain loops"; the caller frees it */
 
+/* What the buffers above and below grow to at most, in bytes: of a thread, of all, of each exchange
+ * buffer. Attention's scratch has 2 CPU_QUERIES rows of the longest document, the head's CPU_CHUNK
+ * rows of V. A gathered tensor passes through an exchange buffer, too: the caller's to count. */
+enum { CPU_QUERIES = 64, CPU_CHUNK = 512 };
+struct cpu_rooms {
+    size_t scratch, rope, exchange;
+};
+struct cpu_rooms cpu_rooms_of(const struct work *w, int ep_size);
+size_t cpu_alloc_bytes(size_t bytes); /* what an allocation of these bytes takes */
+
 enum exchange_buffer { SEND_BUFFER, RECEIVE_BUFFER, N_EXCHANGE_BUFFERS };
 /* At least n floats, shared by all layers; grows at the first steps, then stays. Main thread. */
 float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n);

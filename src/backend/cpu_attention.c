@@ -1,6 +1,6 @@
-/* Causal grouped-query attention within documents, and RoPE. Scores are made for QUERIES queries at
- * a time and only up to the last key they see; the backward pass makes them again from lse (Dao et
- * al. 2022, algorithm 4). */
+/* Causal grouped-query attention within documents, and RoPE. Scores are made for CPU_QUERIES
+ * queries at a time and only up to the last key they see; the backward pass makes them again from
+ * lse (Dao et al. 2022, algorithm 4). */
 #include "config.h"
 #include "backend/cpu.h"
 #include "backend/cpu_exp.h"
@@ -10,8 +10,6 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-enum { QUERIES = 64 };
 
 static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
                  struct attention_shape s, double theta, int N, int inverse) {
@@ -60,8 +58,8 @@ static void make_scores(const struct head *h, int q0, int q1, int first, float *
 
 static void forward_head(const struct head *h, float *out, int out_stride, float *lse,
                          int lse_stride, float *scores) {
-    for (int q0 = 0; q0 < h->T; q0 += QUERIES) {
-        int q1 = q0 + QUERIES < h->T ? q0 + QUERIES : h->T, first = first_key(h, q0),
+    for (int q0 = 0; q0 < h->T; q0 += CPU_QUERIES) {
+        int q1 = q0 + CPU_QUERIES < h->T ? q0 + CPU_QUERIES : h->T, first = first_key(h, q0),
             n = q1 - first;
         make_scores(h, q0, q1, first, scores);
         for (int i = 0; i < q1 - q0; i++) {
@@ -88,8 +86,8 @@ static void forward_head(const struct head *h, float *out, int out_stride, float
 static void backward_head(const struct head *h, const float *out, const float *dout, int out_stride,
                           const float *lse, int lse_stride, float *dq, float *dk, float *dv,
                           float *scores, float *dscores) {
-    for (int q0 = 0; q0 < h->T; q0 += QUERIES) {
-        int q1 = q0 + QUERIES < h->T ? q0 + QUERIES : h->T, first = first_key(h, q0),
+    for (int q0 = 0; q0 < h->T; q0 += CPU_QUERIES) {
+        int q1 = q0 + CPU_QUERIES < h->T ? q0 + CPU_QUERIES : h->T, first = first_key(h, q0),
             n = q1 - first, m = q1 - q0;
         const float *d = dout + (size_t)q0 * (size_t)out_stride,
                     *o = out + (size_t)q0 * (size_t)out_stride;
@@ -145,7 +143,7 @@ static void attention(struct backend *be, real_t *out, float *lse, const real_t 
                       struct attention_shape s) {
     int n_documents;
     const int32_t *cu = cpu_documents(be, &n_documents);
-    size_t room = (size_t)QUERIES * (size_t)longest(cu, n_documents);
+    size_t room = (size_t)CPU_QUERIES * (size_t)longest(cu, n_documents);
 #pragma omp parallel
     {
         float *scores = cpu_scratch(be, room);
@@ -164,7 +162,7 @@ static void attention_backward(struct backend *be, real_t *dqkv, const real_t *d
                                struct attention_shape s) {
     int n_documents;
     const int32_t *cu = cpu_documents(be, &n_documents);
-    size_t room = (size_t)QUERIES * (size_t)longest(cu, n_documents),
+    size_t room = (size_t)CPU_QUERIES * (size_t)longest(cu, n_documents),
            stride = (size_t)(s.H + 2 * s.G) * (size_t)s.K;
     if (n_documents) memset(dqkv, 0, (size_t)cu[n_documents] * stride * sizeof(float));
 #pragma omp parallel

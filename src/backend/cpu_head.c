@@ -1,11 +1,9 @@
-/* The head: logits and cross-entropy for CHUNK tokens at a time, with their gradients. */
+/* The head: logits and cross-entropy for CPU_CHUNK tokens at a time, with their gradients. */
 #include "config.h"
 #include "backend/cpu.h"
 #include "backend/cpu_exp.h"
 #include <math.h>
 #include <string.h>
-
-enum { CHUNK = 512 };
 
 /* logits[V] becomes scale * weight * (softmax - 1 at target), or zeros; returns weight * (lse -
  * logit). */
@@ -33,12 +31,12 @@ static void head(struct backend *be, real_t *dxv, float *dw, double *total, cons
                  const real_t *w, const int32_t *targets, const float *weights, float scale, int N,
                  int V, int D, int accumulate) {
     double loss = 0;
-    size_t room = (size_t)CHUNK * (size_t)V;
+    size_t room = (size_t)CPU_CHUNK * (size_t)V;
     float *logits = cpu_scratch(be, room);
-    for (int first = 0; first < N; first += CHUNK) {
-        int n = first + CHUNK < N ? CHUNK : N - first;
+    for (int first = 0; first < N; first += CPU_CHUNK) {
+        int n = first + CPU_CHUNK < N ? CPU_CHUNK : N - first;
         const float *x = (const float *)xv + (size_t)first * (size_t)D;
-        double losses[CHUNK];
+        double losses[CPU_CHUNK];
         cpu_gemm(NO_TRANSPOSE, TRANSPOSE, n, V, D, 1, x, D, w, D, 0, logits, V);
 #pragma omp parallel for
         for (int i = 0; i < n; i++)

@@ -11,11 +11,15 @@
 #include <omp.h>
 #endif
 
+size_t cpu_alloc_bytes(size_t bytes) {
+    return bytes + 128;
+}
+
 /* calloc, not memory_alloc: arenas are sized for the worst case, and pages that are never touched
  * cost nothing. */
 static void *alloc(struct backend *be, size_t bytes) {
     (void)be;
-    void *p = calloc(1, bytes + 128);
+    void *p = calloc(1, cpu_alloc_bytes(bytes));
     if (!p) die("out of memory: %zu bytes", bytes);
     char *aligned = (char *)(((uintptr_t)p + 128) & ~(uintptr_t)63);
     memcpy(aligned - sizeof p, &p, sizeof p);
@@ -60,6 +64,15 @@ static double memory_peak(struct backend *be) {
 static void reserve(struct backend *be, struct work w) {
     (void)be;
     (void)w;
+}
+
+struct cpu_rooms cpu_rooms_of(const struct work *w, int ep_size) {
+    size_t N = (size_t)w->N, attention = N * CPU_QUERIES * (w->backward ? 2 : 1),
+           head = (size_t)CPU_CHUNK * (size_t)w->V;
+    return (struct cpu_rooms){
+        .scratch = (attention > head ? attention : head) * sizeof(float),
+        .rope = N * (size_t)w->attention.K * sizeof(float),
+        .exchange = ep_size > 1 ? (size_t)ep_size * N * (size_t)w->D * sizeof(float) : 0};
 }
 
 /* One growing buffer a thread. */

@@ -3,14 +3,8 @@
 #include "backend/cuda.h"
 #include "base/memory.h"
 #include "device.h"
-#include "embed.h"
-#include "norm.h"
-#include "optimizer.h"
-#include "route.h"
 #include <math.h>
 #include <string.h>
-
-enum { LOGITS = 256 << 20 /* bytes of FP32 logits at a time, about */ };
 
 static void kernel_failed_here(const char *file, int line, const char *text) {
     die("CUDA: %s:%d: %s", file, line, text);
@@ -56,21 +50,15 @@ char *cuda_refusal_together(const struct grid *g) {
     if (!problem && g->n_ranks > 1)
         problem = memory_string("this build has no NCCL, and so serves one rank");
 #endif
-    if (!problem && g->ep_size > 1)
-        problem = memory_string("parallelism.ep_size above 1 is not there yet on GPUs");
+    if (!problem) problem = cuda_grid_refusal(g);
     memory_free(all);
     return problem;
 }
 
-static size_t most(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 /* Cosines and sines, in FP32 from an FP32 frequency, as Hugging Face computes them. */
-static float *rope_table(struct backend *be, const struct work *w) {
+static float *rope_table(struct backend *be, const struct work *w, size_t bytes) {
     size_t n = (size_t)w->N, K = (size_t)w->attention.K;
-    float *table = memory_alloc_array(n * K + 1, sizeof *table),
-          *device = be->alloc(be, n * K * sizeof *table);
+    float *table = memory_alloc(bytes), *device = be->alloc(be, bytes);
     for (size_t j = 0; j < K / 2; j++) {
         float frequency = 1 / powf((float)w->theta, (float)(2 * j) / (float)K);
         for (size_t i = 0; i < n; i++) {
@@ -79,49 +67,30 @@ static float *rope_table(struct backend *be, const struct work *w) {
             table[i * K + K / 2 + j] = sinf(angle);
         }
     }
-    be->upload(be, device, table, n * K * sizeof *table);
+    be->upload(be, device, table, bytes);
     memory_free(table);
     return device;
 }
 
-/* The kernels move 16 bytes at a time. */
 static void check_sizes(const struct backend *be, const struct work *w) {
-    const struct {
-        const char *key;
-        int value;
-    } sizes[] = {{"model.hidden_size", w->D},
-                 {"model.intermediate_size", w->F},
-                 {"model.head_dim", w->attention.K}};
-    for (int i = 0; i < 3 && be->grid->rank == 0; i++)
-        if (sizes[i].value % 8)
-            die_user(EXIT_CONFIG, "%s is %d: on a GPU it must be a multiple of 8", sizes[i].key,
-                     sizes[i].value);
-    if (be->grid->rank == 0 && w->attention.K > 256)
-        die_user(EXIT_CONFIG, "model.head_dim is %d: on a GPU it may be 256 at most",
-                 w->attention.K);
-    if (be->grid->rank == 0 && w->E > 256)
-        die_user(EXIT_CONFIG, "model.num_local_experts is %d: on a GPU it may be 256 at most",
-                 w->E);
+    char *problem = be->grid->rank == 0 ? cuda_work_refusal(w) : NULL;
+    if (problem) die_user(EXIT_CONFIG, "%s", problem);
     user_agree();
 }
 
 static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
-    size_t V = (size_t)w.V, N = (size_t)w.N;
     s->work = w;
     check_sizes(be, &w);
     cuda_attention_reserve(be);
-    s->scratch_bytes = most(most(most(embed_scratch(w.N, w.D, w.V), norm_scratch(w.D)),
-                                 most(route_scratch(w.N, w.E, w.A), sum_scratch())),
-                            cuda_attention_scratch(be));
-    s->scratch = be->alloc(be, s->scratch_bytes);
-    s->chunk = (int)(LOGITS / (V * sizeof(float)) / 128 * 128);
-    if (s->chunk < 128) s->chunk = 128;
-    if (s->chunk > w.N) s->chunk = w.N;
-    s->logits = be->alloc(be, (size_t)s->chunk * V * sizeof *s->logits);
-    s->dlogits = w.backward ? be->alloc(be, (size_t)s->chunk * V * be->real_bytes) : NULL;
-    s->losses = be->alloc(be, N * sizeof *s->losses);
-    s->rope = rope_table(be, &w);
+    struct cuda_rooms rooms = cuda_rooms_of(&w, be->real_bytes, cuda_attention_scratch(be));
+    const size_t *bytes = rooms.bytes;
+    s->chunk = rooms.chunk;
+    s->scratch = be->alloc(be, bytes[CUDA_ROOM_SCRATCH]);
+    s->logits = be->alloc(be, bytes[CUDA_ROOM_LOGITS]);
+    s->dlogits = w.backward ? be->alloc(be, bytes[CUDA_ROOM_DLOGITS]) : NULL;
+    s->losses = be->alloc(be, bytes[CUDA_ROOM_LOSSES]);
+    s->rope = rope_table(be, &w, bytes[CUDA_ROOM_ROPE]);
     be->engines = memory_format("experts cublaslt, attention %s, exchange none: one rank",
                                 cuda_attention_name(be));
 }

@@ -4,13 +4,11 @@
 #ifndef REGULON_BACKEND_CUDA_H
 #define REGULON_BACKEND_CUDA_H
 #include "backend/backend.h"
+#include "backend/cuda_sizes.h"
 #include "check.h"
 #include "real.h"
 #include "base/die.h"
 #include <cublasLt.h>
-
-enum { CUDA_SIDES = 4 };             /* streams for the experts' products */
-enum { CUDA_WAYS = CUDA_SIDES + 1 }; /* the main stream, and those */
 
 struct cuda_state {
     enum real real;
@@ -24,8 +22,7 @@ struct cuda_state {
     struct cuda_gemm *gemm;           /* cuda_gemm.c */
     struct cuda_attention *attention; /* cuda_attention.c */
     struct cuda_comm *comm;           /* cuda_collectives.c */
-    void *scratch;                    /* of one call at a time on the main stream, scratch_bytes */
-    size_t scratch_bytes;
+    void *scratch;                    /* of one call at a time on the main stream */
     float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
     void *dlogits;          /* [chunk, V] */
     double *losses;         /* [N] */

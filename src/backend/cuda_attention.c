@@ -10,10 +10,6 @@
 #include "backend/cudnn_attention.h"
 #endif
 
-enum {
-    DOCUMENTS = 256
-}; /* of cuDNN's plans: 5 % slower than 4 at N 8192, and enough for windows of 32 bases there */
-
 struct cuda_attention {
     char name[120];
     int32_t *begin, *end; /* [N] first token of each token's document, one past its last */
@@ -84,23 +80,10 @@ static void open_cudnn(struct backend *be, char *why, size_t size) {
 #ifdef HAVE_CUDNN
     struct cuda_state *s = cuda_state(be);
     struct cuda_attention *a = s->attention;
-    const struct attention_shape *shape = &s->work.attention;
-    int documents_most = s->work.N < DOCUMENTS ? s->work.N : DOCUMENTS;
     why[0] = 0;
-    if (s->real != REAL_BF16) snprintf(why, size, "it computes in BF16");
-    if (shape->window) snprintf(why, size, "it has no sliding window here");
-    if (s->options.deterministic)
-        snprintf(why, size, "its backward pass does not repeat to the bit");
-    if (why[0]) return;
+    if (!cuda_cudnn_serves(&s->work, be->real_bytes, &s->options, why, size)) return;
     if (!cudnn_graph_open(&a->on, s->stream, why, size)) return;
-    a->cudnn = cudnn_attention_new(a->on,
-                                   (struct cudnn_attention_sizes){.N = s->work.N,
-                                                                  .longest = s->work.N,
-                                                                  .documents = documents_most,
-                                                                  .H = shape->H,
-                                                                  .G = shape->G,
-                                                                  .K = shape->K},
-                                   why, size);
+    a->cudnn = cudnn_attention_new(a->on, cuda_cudnn_sizes(&s->work), why, size);
     if (!a->cudnn) return;
     a->table = be->alloc(be, cudnn_attention_table_bytes(a->cudnn));
     a->host_table = memory_alloc(cudnn_attention_table_bytes(a->cudnn));
@@ -117,8 +100,9 @@ void cuda_attention_reserve(struct backend *be) {
     size_t n = (size_t)s->work.N + 1;
     char why[200] = "";
     snprintf(a->name, sizeof a->name, "own");
-    a->begin = be->alloc(be, n * sizeof *a->begin);
-    a->end = be->alloc(be, n * sizeof *a->end);
+    struct cuda_rooms rooms = cuda_rooms_of(&s->work, be->real_bytes, 0);
+    a->begin = be->alloc(be, rooms.bytes[CUDA_ROOM_BEGIN]);
+    a->end = be->alloc(be, rooms.bytes[CUDA_ROOM_END]);
     a->host_begin = memory_alloc_array(n, sizeof *a->host_begin);
     a->host_end = memory_alloc_array(n, sizeof *a->host_end);
     if (s->options.attention != ATTENTION_OWN && s->work.N > 0) open_cudnn(be, why, sizeof why);
@@ -128,7 +112,7 @@ void cuda_attention_reserve(struct backend *be) {
 
 size_t cuda_attention_scratch(const struct backend *be) {
     const struct cuda_state *s = cuda_state(be);
-    size_t most = s->work.backward ? flash_scratch(s->work.N, sizes_of(s->work.attention)) : 0;
+    size_t most = cuda_own_scratch(&s->work);
 #ifdef HAVE_CUDNN
     const struct cuda_attention *a = s->attention;
     if (a->cudnn && cudnn_attention_scratch(a->cudnn) > most)

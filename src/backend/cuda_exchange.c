@@ -19,18 +19,19 @@ struct moe {
 
 static size_t moe_rows(struct backend *be, struct moe_shape s) {
     (void)be;
-    return (size_t)s.capacity * (size_t)s.A;
+    return cuda_moe_rooms_of(s).rows;
 }
 
 static struct moe *moe_new(struct backend *be, struct moe_shape s) {
     struct moe *m = memory_alloc(sizeof *m);
-    size_t R = moe_rows(be, s), offsets = ((size_t)s.E + 1) * sizeof *m->offsets;
+    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s);
+    const size_t *bytes = rooms.bytes;
     m->s = s, m->n_local = s.E / be->grid->ep_size;
-    m->offsets = be->alloc(be, offsets);
-    m->row_of = be->alloc(be, R * sizeof *m->row_of);
-    m->row_token = be->alloc(be, R * sizeof *m->row_token);
-    m->row_p = be->alloc(be, R * sizeof *m->row_p);
-    cuda_check(cudaMallocHost((void **)&m->host_offsets, offsets));
+    m->offsets = be->alloc(be, bytes[CUDA_MOE_OFFSETS]);
+    m->row_of = be->alloc(be, bytes[CUDA_MOE_ROW_OF]);
+    m->row_token = be->alloc(be, bytes[CUDA_MOE_ROW_TOKEN]);
+    m->row_p = be->alloc(be, bytes[CUDA_MOE_ROW_P]);
+    cuda_check(cudaMallocHost((void **)&m->host_offsets, bytes[CUDA_MOE_OFFSETS]));
     return m;
 }
 

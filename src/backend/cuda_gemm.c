@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include <string.h>
 
-enum { ENTRIES = 4096, WORKSPACE = 32 << 20 };
+enum { ENTRIES = 4096 };
 
 struct key {
     int ta, tb, M, N, K, c_fp32, accumulates, a_align, b_align, c_align;
@@ -19,7 +19,7 @@ struct entry {
 
 struct cuda_gemm {
     cublasLtHandle_t handle;
-    void *workspace[CUDA_WAYS];
+    char *workspaces; /* [CUDA_WAYS] of CUDA_WORKSPACE bytes */
     struct entry entries[ENTRIES];
     int n;
 };
@@ -83,7 +83,7 @@ static cublasLtMatmulAlgo_t ask(struct cuda_gemm *g, enum real real, const struc
     struct call c = call_open(real, k);
     cublasLtMatmulPreference_t p;
     cublasLtMatmulHeuristicResult_t result;
-    size_t workspace = WORKSPACE;
+    size_t workspace = CUDA_WORKSPACE;
     uint32_t a = (uint32_t)k->b_align, b = (uint32_t)k->a_align, out = (uint32_t)k->c_align;
     int n = 0;
     lt_check(cublasLtMatmulPreferenceCreate(&p), "preference");
@@ -136,7 +136,8 @@ static cublasStatus_t run(struct cuda_state *s, int way, const struct key *k,
     struct call c = call_open(s->real, k);
     cublasStatus_t status =
         cublasLtMatmul(g->handle, c.op, &one, b, c.a, a, c.b, &beta, out, c.c, out, c.c, algo,
-                       g->workspace[way], WORKSPACE, way ? s->sides[way - 1] : s->stream);
+                       g->workspaces + (size_t)way * CUDA_WORKSPACE, CUDA_WORKSPACE,
+                       way ? s->sides[way - 1] : s->stream);
     call_close(&c);
     return status;
 }
@@ -190,12 +191,13 @@ void cuda_join(struct backend *be) {
 void cuda_gemm_open(struct backend *be) {
     struct cuda_gemm *g = cuda_state(be)->gemm = memory_alloc(sizeof *g);
     lt_check(cublasLtCreate(&g->handle), "create");
-    for (int i = 0; i < CUDA_WAYS; i++) g->workspace[i] = be->alloc(be, WORKSPACE);
+    g->workspaces =
+        be->alloc(be, cuda_rooms_of(NULL, be->real_bytes, 0).bytes[CUDA_ROOM_WORKSPACES]);
 }
 
 void cuda_gemm_close(struct backend *be) {
     struct cuda_gemm *g = cuda_state(be)->gemm;
-    for (int i = 0; i < CUDA_WAYS; i++) be->release(be, g->workspace[i]);
+    be->release(be, g->workspaces);
     cublasLtDestroy(g->handle);
     memory_free(g);
 }

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { SEGMENTS = 8, SEGMENT = 8 << 20, STAGED = 4 << 20 /* elements of upload_real at a time */ };
+enum { SEGMENTS = 8, SEGMENT = 8 << 20 };
 
 struct cuda_upload {
     char *ring; /* pinned, SEGMENTS of SEGMENT bytes */
@@ -16,11 +16,11 @@ struct cuda_upload {
     cudaEvent_t done[SEGMENTS]; /* the copies out of a segment */
 };
 
-/* Every room begins at a multiple of 256 bytes, and is zero. */
+/* Zero. */
 static void *alloc(struct backend *be, size_t bytes) {
     struct cuda_state *s = cuda_state(be);
     void *p = NULL;
-    size_t room = (bytes + 255) / 256 * 256 + 256;
+    size_t room = cuda_alloc_bytes(bytes);
 #ifdef REGULON_DEBUG
     assert(!be->sealed);
 #endif
@@ -100,8 +100,8 @@ static void upload_real(struct backend *be, real_t *dst, const float *src, size_
         upload(be, dst, src, n * sizeof *src);
         return;
     }
-    for (size_t at = 0; at < n; at += STAGED) {
-        size_t some = n - at < STAGED ? n - at : STAGED;
+    for (size_t at = 0; at < n; at += CUDA_STAGED) {
+        size_t some = n - at < CUDA_STAGED ? n - at : CUDA_STAGED;
         upload(be, s->staged, src + at, some * sizeof *src);
         real_from_float(s->real, real_at(be, dst, at), s->staged, some, s->stream);
     }
@@ -144,7 +144,8 @@ void cuda_fill_memory(struct backend *be) {
     be->download_real = download_real;
     be->round = round_real;
     be->memory_peak = memory_peak;
-    s->staged = s->real == REAL_FP32 ? NULL : alloc(be, STAGED * sizeof(float));
+    size_t staged = cuda_rooms_of(NULL, be->real_bytes, 0).bytes[CUDA_ROOM_STAGED];
+    s->staged = staged ? alloc(be, staged) : NULL;
 }
 
 void cuda_memory_close(struct backend *be) {

@@ -16,38 +16,17 @@
 /* The arrays of the table; each begins at a multiple of 16 bytes. */
 enum array { LENGTHS, AT_QKV, AT_WIDE, AT_NARROW, AT_HEAD, ARRAYS };
 
-/* Where the parts of the scratch begin, in bytes. */
-struct scratch {
-    size_t workspace, dq, dk, dv, dq_sum, dk_wide, dv_wide, row_sum, bytes;
-};
-
 struct cudnn_attention {
     struct cudnn_attention_sizes s; /* longest rounded up */
     struct cudnn_graph *forward, *backward;
-    struct scratch scratch;
+    struct cudnn_scratch scratch;
     cudaStream_t stream;
 };
 
-static size_t take(struct scratch *s, size_t bytes) {
-    size_t at = s->bytes;
-    s->bytes += (bytes + 255) / 256 * 256;
-    return at;
-}
-
-static struct scratch divide(const struct cudnn_attention *a) {
-    struct scratch p = {0};
-    size_t N = (size_t)a->s.N, wide = N * (size_t)(a->s.H * a->s.K),
-           narrow = N * (size_t)(a->s.G * a->s.K), forward = cudnn_graph_workspace(a->forward),
+static struct cudnn_scratch divide(const struct cudnn_attention *a) {
+    size_t forward = cudnn_graph_workspace(a->forward),
            backward = cudnn_graph_workspace(a->backward);
-    p.workspace = take(&p, forward > backward ? forward : backward);
-    p.dq = take(&p, 2 * wide);
-    p.dk = take(&p, 2 * narrow);
-    p.dv = take(&p, 2 * narrow);
-    p.dq_sum = take(&p, a->s.deterministic ? 0 : 4 * wide);
-    p.dk_wide = take(&p, a->s.H == a->s.G ? 0 : 2 * wide);
-    p.dv_wide = take(&p, a->s.H == a->s.G ? 0 : 2 * wide);
-    p.row_sum = take(&p, 4 * N * (size_t)a->s.H);
-    return p;
+    return cudnn_scratch_of(&a->s, forward > backward ? forward : backward);
 }
 
 /* The packed form is right on Hopper (H200, cuDNN 9.14 and 9.19). cuDNN plans it elsewhere too, but
@@ -67,17 +46,6 @@ static int device_serves(struct cudnn_target on, char *why, size_t size) {
     return 0;
 }
 
-static int sizes_serve(const struct cudnn_attention_sizes *s, char *why, size_t size) {
-    int64_t row = (int64_t)(s->H + 2 * s->G) * s->K;
-    if (s->K % 16 != 0 || s->K > 128) /* 256 is planned, and its gradients are wrong (9.14) */
-        snprintf(why, size, "heads of %d: cuDNN's need a multiple of 16, 128 at most", s->K);
-    else if (s->N * row > INT32_MAX)
-        snprintf(why, size, "%d tokens of %lld elements pass 2^31", s->N, (long long)row);
-    else
-        return 1;
-    return 0;
-}
-
 static int plan(struct cudnn_graph *g, char *why, size_t size) {
     if (cudnn_graph_plan(g)) return 1;
     snprintf(why, size, "%s", cudnn_graph_why(g));
@@ -87,7 +55,7 @@ static int plan(struct cudnn_graph *g, char *why, size_t size) {
 struct cudnn_attention *cudnn_attention_new(struct cudnn_target on, struct cudnn_attention_sizes s,
                                             char *why, size_t size) {
     assert(s.N > 0 && s.longest > 0 && s.documents > 0 && s.G > 0 && s.H % s.G == 0 && s.K > 0);
-    if (!device_serves(on, why, size) || !sizes_serve(&s, why, size)) return NULL;
+    if (!device_serves(on, why, size) || !cudnn_sizes_serve(&s, why, size)) return NULL;
     struct cudnn_attention *a = memory_alloc(sizeof *a);
     s.longest = (s.longest + 127) / 128 * 128; /* of the kernels' tiles */
     a->s = s;
@@ -158,7 +126,7 @@ int cudnn_attention_table(const struct cudnn_attention *a, int32_t *table, const
 static void bind(const struct cudnn_attention *a, void *at[SLOTS], const void *qkv, const void *out,
                  const float *lse, const int32_t *table, char *scratch) {
     const struct cudnn_attention_sizes *s = &a->s;
-    const struct scratch *p = &a->scratch;
+    const struct cudnn_scratch *p = &a->scratch;
     char *q = (char *)(uintptr_t)qkv;
     int32_t *arrays = (int32_t *)(uintptr_t)table;
     size_t room = array_room(a);

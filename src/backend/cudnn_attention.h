@@ -3,15 +3,7 @@
 #ifndef REGULON_BACKEND_CUDNN_ATTENTION_H
 #define REGULON_BACKEND_CUDNN_ATTENTION_H
 #include "backend/cudnn_graph.h"
-
-struct cudnn_attention_sizes {
-    int N;             /* tokens of a micro-batch, at most */
-    int longest;       /* tokens of a document, at most; no matter for speed */
-    int documents;     /* of a micro-batch, at most; 256 cost 5 % more than 4 at N 8192 */
-    int H, G, K;       /* query heads, key and value heads, head width */
-    int deterministic; /* same bits run to run: 8 % slower, and a workspace of 2 documents H
-                          longest^2 bytes: for few documents. Otherwise dQ's last bits vary. */
-};
+#include "backend/cudnn_sizes.h"
 
 /* Plans for a forward and a backward pass; seconds, so once, at the start. NULL, and the reason in
  * why[size], where there are none: no engine, a device that is no Hopper, K not a multiple of 16 or

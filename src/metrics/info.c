@@ -62,7 +62,9 @@ static void print_steps(struct layout *l, FILE *out) {
         return;
     }
     int64_t *step = read_rows(l, STEPS_STEP, n), *tokens = read_rows(l, STEPS_TOKENS, n);
-    double *loss = read_rows(l, STEPS_LOSS, n), *speed = read_rows(l, STEPS_TOKENS_PER_S, n);
+    double *loss = read_rows(l, STEPS_LOSS, n), *speed = read_rows(l, STEPS_TOKENS_PER_S, n),
+           *memory = read_rows(l, STEPS_MEMORY_BYTES, n), most = NAN;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, memory[i]);
     fprintf(out, "steps        %lld to %lld in %lld rows, %s tokens\n", (long long)step[0],
             (long long)step[n - 1], (long long)n,
             text_count(text, sizeof text, (double)tokens[n - 1]));
@@ -70,6 +72,9 @@ static void print_steps(struct layout *l, FILE *out) {
             (long long)step[n - 1], loss[0], (long long)step[0]);
     fprintf(out, "tokens/s     %s (median of the rows)\n",
             text_count(text, sizeof text, median(speed, n)));
+    if (!isnan(most)) /* older files have none */
+        fprintf(out, "memory       %s on a rank at most\n", text_bytes(text, sizeof text, most));
+    memory_free(memory);
     memory_free(speed);
     memory_free(loss);
     memory_free(tokens);

@@ -43,7 +43,7 @@ static int gpus_allocated(void) {
     return (job && *job) || (node && strcmp(node, "0") != 0 && *node);
 }
 
-static struct backend_options options_of(const struct config *c) {
+struct backend_options run_options(const struct config *c) {
     return (struct backend_options){.experts = c->engine.experts,
                                     .attention = c->engine.attention,
                                     .exchange = c->engine.exchange,
@@ -64,7 +64,7 @@ static void refuse_backend(const struct config *c, const struct grid *g, char *m
 
 /* GPUs that were allocated and cannot be used are no reason to go on slowly. */
 struct backend *run_backend(const struct config *c, const struct grid *g) {
-    struct backend_options o = options_of(c);
+    struct backend_options o = run_options(c);
     const char *name = "cuda";
     if (c->backend == BACKEND_CPU) name = "cpu";
     if (c->backend == BACKEND_AUTO && !backend_exists("cuda")) name = "cpu";
@@ -179,8 +179,7 @@ static void open_metrics(struct run *r) {
     memory_free(backend);
 }
 
-/* What the deck says of parameters must fit them. Rank 0. */
-static void check_params(const struct config *c, const struct grid *g) {
+void run_check_params(const struct config *c, const struct grid *g) {
     struct shape s = shape_of(c);
     struct params *p = params_new(&s, g, c);
     char *word = params_unmatched(p, c->train.freeze);
@@ -310,7 +309,7 @@ void run_open(struct run *r, struct config *c, int dp_size, int fresh) {
     char *cache = file_join(r->folder, "cache");
     run_data_open(&r->data, c, cache);
     memory_free(cache);
-    if (r->grid.rank == 0) check_params(c, &r->grid);
+    if (r->grid.rank == 0) run_check_params(c, &r->grid);
     user_agree();
     probe_run(&r->grid, c, !fresh && c->checkpoint.resume_from_checkpoint);
     if (r->grid.rank == 0) {

@@ -58,6 +58,12 @@ void run_data_close(struct run_data *d);
  * cannot be such a grid. Collective over MPI_COMM_WORLD. */
 int run_dp_size(const struct config *c);
 
+/* What the deck says of engines. */
+struct backend_options run_options(const struct config *c);
+
+/* What the deck says of parameters must fit them, else die_user (78). Rank 0. */
+void run_check_params(const struct config *c, const struct grid *g);
+
 /* The backend that the deck asks for or, with auto, the best there is; engines too. die_user (78)
  * on rank 0. Collective. */
 struct backend *run_backend(const struct config *c, const struct grid *g);

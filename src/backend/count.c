@@ -1,0 +1,187 @@
+#include "config.h"
+#include "backend/count.h"
+#include "backend/cpu.h"
+#include "backend/cuda_sizes.h"
+#include "base/memory.h"
+#include <string.h>
+
+/* A build without CUDA plans for one that has everything. */
+#if defined HAVE_CUDA && !defined HAVE_CUDNN
+#define BUILD_MAY_HAVE_CUDNN 0
+#else
+#define BUILD_MAY_HAVE_CUDNN 1
+#endif
+
+/* Addresses are handed out in order from a place where no memory lies. */
+#define FIRST_ADDRESS ((uintptr_t)1 << 44)
+
+/* Device memory comes in pages; what is smaller than half of one shares them. */
+enum { DEVICE_PAGE = 2 << 20 };
+
+struct record {
+    uintptr_t at;
+    size_t bytes;
+    enum count_kind kind;
+    int taken;
+};
+
+struct count {
+    int cuda;
+    struct backend_options options;
+    struct record *list; /* [n], by address */
+    size_t n, room;
+    uintptr_t next;
+    enum count_kind kind; /* of who asks now */
+    const char *attention;
+    struct moe *(*moe_new)(struct backend *be, struct moe_shape s); /* the real one's */
+};
+
+static void *alloc(struct backend *be, size_t bytes) {
+    struct count *c = be->state;
+    if (c->n == c->room) {
+        c->room = 2 * c->room + 64;
+        struct record *more = memory_alloc_array(c->room, sizeof *more);
+        if (c->n) memcpy(more, c->list, c->n * sizeof *more);
+        memory_free(c->list);
+        c->list = more;
+    }
+    c->list[c->n++] = (struct record){.at = c->next, .bytes = bytes, .kind = c->kind};
+    void *p = (void *)c->next;
+    c->next += bytes / 64 * 64 + 64;
+    return p;
+}
+
+static void release(struct backend *be, void *p) {
+    (void)be;
+    (void)p;
+}
+
+/* ---- cuda ---- */
+
+static void reserve_cuda(struct backend *be, struct work w) {
+    struct count *c = be->state;
+    char why[200];
+    int cudnn = BUILD_MAY_HAVE_CUDNN && c->options.attention != ATTENTION_OWN &&
+                cuda_cudnn_serves(&w, be->real_bytes, &c->options, why, sizeof why);
+    struct cuda_rooms rooms =
+        cuda_rooms_of(&w, be->real_bytes, cudnn ? cuda_cudnn_scratch(&w, 0) : cuda_own_scratch(&w));
+    c->attention = cudnn ? "cudnn" : "own";
+    c->kind = COUNT_WORKSPACE;
+    for (int i = 0; i < N_CUDA_ROOMS; i++)
+        if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
+    c->kind = COUNT_MODEL;
+}
+
+static size_t moe_rows_cuda(struct backend *be, struct moe_shape s) {
+    (void)be;
+    return cuda_moe_rooms_of(s).rows;
+}
+
+static struct moe *moe_new_cuda(struct backend *be, struct moe_shape s) {
+    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s);
+    for (int i = 0; i < N_CUDA_MOE_ROOMS; i++) alloc(be, rooms.bytes[i]);
+    return NULL;
+}
+
+static void moe_free_cuda(struct backend *be, struct moe *m) {
+    (void)be;
+    (void)m;
+}
+
+/* ---- cpu ---- */
+
+static void reserve_cpu(struct backend *be, struct work w) {
+    struct count *c = be->state;
+    struct cpu_rooms rooms = cpu_rooms_of(&w, be->grid->ep_size);
+    c->attention = "own";
+    c->kind = COUNT_WORKSPACE;
+    alloc(be, rooms.scratch);
+    alloc(be, rooms.rope);
+    for (int i = 0; i < N_EXCHANGE_BUFFERS && rooms.exchange; i++) alloc(be, rooms.exchange);
+    c->kind = COUNT_MODEL;
+}
+
+/* ---- both ---- */
+
+static struct moe *moe_new(struct backend *be, struct moe_shape s) {
+    struct count *c = be->state;
+    c->kind = COUNT_EXCHANGE;
+    struct moe *m = c->moe_new(be, s);
+    c->kind = COUNT_MODEL;
+    return m;
+}
+
+static void count_close(struct backend *be) {
+    struct count *c = be->state;
+    memory_free(c->list);
+    memory_free(c);
+}
+
+struct backend *count_open(const char *name, const struct grid *g,
+                           const struct backend_options *o) {
+    struct backend *be = memory_alloc(sizeof *be);
+    struct count *c = be->state = memory_alloc(sizeof *c);
+    c->cuda = strcmp(name, "cuda") == 0;
+    c->options = *o;
+    c->next = FIRST_ADDRESS;
+    be->name = name;
+    be->grid = g;
+    be->real_bytes = c->cuda && !o->fp32 ? 2 : sizeof(float);
+    be->close = count_close;
+    cpu_fill_exchange(be);
+    if (c->cuda) {
+        be->moe_new = moe_new_cuda;
+        be->moe_rows = moe_rows_cuda;
+        be->moe_free = moe_free_cuda;
+    }
+    c->moe_new = be->moe_new;
+    be->moe_new = moe_new;
+    be->alloc = alloc;
+    be->release = release;
+    be->reserve = c->cuda ? reserve_cuda : reserve_cpu;
+    return be;
+}
+
+size_t count_take(struct backend *be, const void *p) {
+    struct count *c = be->state;
+    size_t low = 0, high = c->n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c->list[middle].at < (uintptr_t)p)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    struct record *r = c->list + low;
+    if (low == c->n || r->at != (uintptr_t)p || r->taken || r->kind != COUNT_MODEL) return 0;
+    r->taken = 1;
+    return r->bytes;
+}
+
+size_t count_rest(const struct backend *be, enum count_kind kind) {
+    const struct count *c = be->state;
+    size_t sum = 0;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->list[i].kind == kind && !c->list[i].taken) sum += c->list[i].bytes;
+    return sum;
+}
+
+size_t count_overhead(const struct backend *be) {
+    const struct count *c = be->state;
+    size_t asked = 0, used = 0, shared = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        size_t bytes = c->list[i].bytes, room = cuda_alloc_bytes(bytes);
+        asked += bytes;
+        if (!c->cuda)
+            used += cpu_alloc_bytes(bytes);
+        else if (room < DEVICE_PAGE / 2)
+            shared += room;
+        else
+            used += (room + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE;
+    }
+    return used + (shared + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE - asked;
+}
+
+const char *count_attention(const struct backend *be) {
+    return ((const struct count *)be->state)->attention;
+}

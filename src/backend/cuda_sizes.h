@@ -1,0 +1,66 @@
+/* What the CUDA backend takes of a device besides what the model asks for, and what it cannot
+ * serve. Arithmetic alone, in every build: for the backend itself, and for `regulon plan`. */
+#ifndef REGULON_BACKEND_CUDA_SIZES_H
+#define REGULON_BACKEND_CUDA_SIZES_H
+#include "backend/backend.h"
+#include "backend/cudnn_sizes.h"
+
+enum { CUDA_SIDES = 4 };             /* streams for the experts' products */
+enum { CUDA_WAYS = CUDA_SIDES + 1 }; /* the main stream, and those */
+enum { CUDA_WORKSPACE = 32 << 20 };  /* bytes of cuBLASLt's on each way */
+enum { CUDA_STAGED = 4 << 20 };      /* elements of upload_real at a time */
+
+/* Arrays of the backend: one allocation each, none where it has no bytes. */
+enum cuda_room {
+    CUDA_ROOM_STAGED,     /* FP32 on its way to the compute type */
+    CUDA_ROOM_WORKSPACES, /* [CUDA_WAYS] */
+    CUDA_ROOM_SCRATCH,    /* of one call at a time on the main stream */
+    CUDA_ROOM_LOGITS,     /* [chunk, V] of the head */
+    CUDA_ROOM_DLOGITS,    /* [chunk, V] */
+    CUDA_ROOM_LOSSES,     /* [N] */
+    CUDA_ROOM_ROPE,       /* [N, K] cosines and sines */
+    CUDA_ROOM_BEGIN,      /* [N + 1] first token of each token's document */
+    CUDA_ROOM_END,        /* [N + 1] one past its last */
+    N_CUDA_ROOMS
+};
+struct cuda_rooms {
+    int chunk; /* tokens of the head at a time */
+    size_t bytes[N_CUDA_ROOMS];
+};
+
+/* STAGED and WORKSPACES do not depend on the work, which may be NULL for them. attention_scratch:
+ * of the engine; see below. */
+struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t attention_scratch);
+
+/* Scratch of the own kernel, which serves what cuDNN does not, and of both (workspace as in
+ * cudnn_sizes.h). */
+size_t cuda_own_scratch(const struct work *w);
+size_t cuda_cudnn_scratch(const struct work *w, size_t workspace);
+struct cudnn_attention_sizes cuda_cudnn_sizes(const struct work *w);
+
+/* 1 when these options and sizes let cuDNN do the attention, else 0 and the reason in why[size]. A
+ * build, a device or a cuDNN may still refuse. */
+int cuda_cudnn_serves(const struct work *w, size_t real_bytes, const struct backend_options *o,
+                      char *why, size_t size);
+
+/* Arrays of struct moe, and the largest R. */
+enum cuda_moe_room {
+    CUDA_MOE_OFFSETS,   /* [E + 1] */
+    CUDA_MOE_ROW_OF,    /* [N, A] row of each choice */
+    CUDA_MOE_ROW_TOKEN, /* [R] */
+    CUDA_MOE_ROW_P,     /* [R] */
+    N_CUDA_MOE_ROOMS
+};
+struct cuda_moe_rooms {
+    size_t rows, bytes[N_CUDA_MOE_ROOMS];
+};
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s);
+
+/* What an allocation of these bytes takes. */
+size_t cuda_alloc_bytes(size_t bytes);
+
+/* Why the model, or the grid, is nothing for this version's kernels; NULL: it is. The caller frees
+ * it. */
+char *cuda_work_refusal(const struct work *w);
+char *cuda_grid_refusal(const struct grid *g);
+#endif

@@ -1,0 +1,150 @@
+#!/bin/sh
+# `regulon plan`: figures of a small deck against numbers worked out here, those of the shape of Mixtral-8x7B against known
+# ones, grids, refusals and exit codes, and advice that is followed. (planned.np* compares memory with what is allocated.)
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$work" || exit 99
+plan() { # CODE WORD...
+    code=$1
+    shift
+    "$regulon" plan "$@" >out 2>err
+    got=$?
+    [ $got = "$code" ] || { echo "# exit $got:" && sed 's/^/# /' out err && false; }
+}
+has() { # PYTHON: a condition on the JSON, as d; m is memory with the deck's shard
+    "$PYTHON3" - "$1" <<'EOP' >py.out 2>&1 || { sed 's/^/# /' py.out && false; }
+import json, sys
+d = json.load(open("out"))
+m, sent = d["memory"][d["shard"]], d["sent_bytes"]
+assert eval(sys.argv[1]), (d, m)
+EOP
+}
+refused() { # CODE MESSAGE WORD...: the message once, nothing on stdout
+    code=$1 message=$2
+    shift 2
+    plan "$code" "$@" && [ "$(cat err)" = "regulon: $message" ] && [ ! -s out ]
+    ok $? "exit $code: $message"
+}
+
+# D 64, H 4, G 2, K 16, F 32, E 4, A 2, L 2, V 128; N 256 in windows of 64
+cat >small.yaml <<'EOY'
+num_train_steps: 2
+grad_acc_steps: 3
+model: {vocab_size: 128, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 4,
+  num_key_value_heads: 2, num_local_experts: 4}
+dataset: {path: none.fa, max_seq_length: 64, token_micro_batch_size: 256}
+EOY
+# embedding and head 2 x 8192; a layer: q and o 4096 each, k and v 2048 each, router 256, norms 128, experts 4 x 6144;
+# the last norm 64. The dense part: 16384 + 2 x 12672 + 64 = 41792; experts: 49152.
+plan 0 ./small.yaml --json && has 'd["parameters"] == 90944 and d["active_parameters"] == 41792 + 49152 / 2'
+ok $? 'parameters'
+has 'd["backend"] == "cuda" and d["attention"] == "cudnn" and d["limit_bytes"] == 141e9 and d["fits"] and d["would_fit"] == []'
+ok $? 'auto is cuda, with cuDNN'
+has 'm["weights"] == 90944 * 2 and m["gradients"] == 90944 * 4 and m["masters"] == 90944 * 4 and m["moments"] == 90944 * 8'
+ok $? 'weights, gradients, masters, moments of one rank'
+# stream: x1, xn1, x2, xn2 of each layer, x and xn: 10 x N D; rstd 5 x N. attention: qkv N 128, attended N 64, lse N H.
+has 'm["stream"] == 10 * 256 * 64 * 2 + 5 * 256 * 4 and m["attention"] == 2 * (256 * (128 + 64) * 2 + 256 * 4 * 4)'
+ok $? 'activations: stream and attention'
+# router: probs N E, lse N, ids and p N A. experts: R = N A rows of D, 2F and F.
+has 'm["router"] == 2 * 4 * 256 * (4 + 1 + 2 + 2) and m["experts"] == 2 * 512 * (64 + 64 + 32) * 2'
+ok $? 'activations: router and experts'
+# delta, dx, dxn N D, y R D, dattended N 64, dqkv N 128; FP32: logits N E, dp N A, dp_rows R
+has 'm["passing"] == 2 * (256 * (64 * 3 + 64 + 128) + 512 * 64) + 4 * (256 * 4 + 256 * 2 + 512)'
+ok $? 'between layers'
+# a layer: E + 1 offsets, three arrays of R
+has 'm["exchange"] == 2 * 4 * (5 + 3 * 512)'
+ok $? 'exchange'
+# 5 x 32 MiB of cuBLASLt, 4 Mi floats staged, [N, V] logits FP32 and BF16, losses, RoPE, 2 (N + 1) places; scratch: a
+# norm's 1056 rows of D floats are more than the others'
+has 'm["workspace"] == 5 * 2**25 + 2**24 + 256 * 128 * 6 + 256 * 8 + 256 * 16 * 4 + 2 * 257 * 4 + 1056 * 64 * 4'
+ok $? 'work space'
+# shared where not kept: of 10 arrays of the stream, xn1 and xn2 of one layer (activation), and x2 and rstd1 and rstd2 too
+has 'd["totals_by_recompute"]["none"]["optimizer"] == m["total"]' && plan 0 ./small.yaml --json memory.recompute=activation &&
+    has 'm["stream"] == 8 * 256 * 64 * 2 + 5 * 256 * 4 and m["experts"] == (2 * 64 + 64 + 32) * 512 * 2' &&
+    plan 0 ./small.yaml --json memory.recompute=layer && has 'm["attention"] == 256 * (128 + 64) * 2 + 256 * 4 * 4 and m["experts"] == 512 * 160 * 2' &&
+    has 'm["stream"] == 7 * 256 * 64 * 2 + 3 * 256 * 4 and d["totals_by_recompute"]["layer"]["optimizer"] == m["total"]'
+ok $? 'memory.recompute'
+plan 0 ./small.yaml --json
+has 'sum(v for k, v in m.items() if k != "total") == m["total"]'
+ok $? 'the sum'
+# 6 N_active per token without embedding and norms, 6 L H K sum(len^2): 3 micro-batches of 4 windows
+has 'd["tokens_per_step"] == 768 and d["flops_per_step"] == 6 * 768 * (2 * (12288 + 256 + 2 * 6144) + 8192) + 6 * 2 * 64 * 12 * 64**2'
+ok $? 'tokens and FLOPs of a step'
+has 'd["checkpoint_bytes"] == 12 * 90944 + 4 * 2 * 4 and d["copy_bytes"] == 12 * 90944 and set(sent.values()) == {0}'
+ok $? 'the checkpoint; one rank sends nothing'
+
+# two ranks: shares are halves, but the norms' one row, which both have
+plan 0 ./small.yaml --ranks 2 --json && has 'd["dp_size"] == 2 and m["masters"] == 4 * (90944 + 5 * 64) / 2 and d["memory"]["none"]["masters"] == 4 * 90944'
+ok $? 'dp 2: masters are shared, with parallelism.shard none they are not'
+has 'sent == {"tokens": 0, "dense_gradients": 4 * (41792 + 5 * 64) / 2, "dense_weights": (41792 - 5 * 64), "expert_gradients": 2 * 49152, "expert_weights": 49152}'
+ok $? 'dp 2: what a rank sends'
+plan 0 ./small.yaml --ranks 2 --json parallelism.shard=none && has 'sent["dense_gradients"] == 4 * 41792 and sent["dense_weights"] == 0 and d["shard"] == "none"'
+ok $? 'dp 2, shard none: all-reduces'
+# 4 experts on 2 ranks, any 2 of them: the other rank has one of them with probability 1 - 2/4 1/3
+plan 0 ./small.yaml --json parallelism.ep_size=2 && has 'd["ranks"] == 2 and m["weights"] == 2 * (41792 + 49152 / 2) and abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (4 * 128 + 24)) - 1) < 1e-6'
+ok $? 'ep 2: weights, and tokens on their way'
+has '"not there yet" in d["note"]'
+ok $? 'ep 2: what GPUs do not do yet is said'
+plan 0 ./small.yaml backend=cpu --json && has 'd["attention"] == "own" and m["weights"] == 4 * 90944 and m["masters"] == 0 and m["copies"] == 12 * 90944'
+ok $? 'cpu: FP32, the weights are the masters'
+plan 0 ./small.yaml precision.recipe=fp32 --json && has 'd["attention"] == "own" and m["weights"] == 4 * 90944 and m["masters"] == 0 and m["copies"] == 0'
+ok $? 'cuda in FP32'
+plan 0 ./small.yaml 'train.freeze=*.experts.*' --ranks 2 --json && has 'sent["expert_gradients"] == 0 and sent["expert_weights"] == 0'
+ok $? 'frozen experts are not sent'
+
+# Mixtral-8x7B on eight ranks: GB of weights, gradients, masters and moments
+while read -r dp ep gb; do
+    "$regulon" plan L1_8x7B_ep parallelism.dp_size="$dp" parallelism.ep_size="$ep" --json >out 2>err
+    has "round((m['weights'] + m['gradients'] + m['masters'] + m['moments']) / 1e9, 1) == $gb and d['ranks'] == 8 and round(d['parameters'] / 1e9, 2) == 46.70"
+    ok $? "Mixtral-8x7B, dp $dp x ep $ep: $gb GB of state"
+done <<'EOT'
+1 8 113.5
+2 4 147.3
+4 2 215.0
+8 1 350.3
+EOT
+# at N 8192, H 32, G 8, K 128 cuDNN's scratch is 353 MiB; without it the embedding's 128 chunks of D are the largest
+plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 --json && cp out a &&
+    plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 engine.attention=own --json &&
+    has 'json.load(open("a"))["memory"]["optimizer"]["workspace"] - m["workspace"] == 353 * 2**20 - (2**17 + 3 * 2**15 + 2 * 128 * 4096 * 4)'
+ok $? 'scratch of cuDNN'
+plan 0 og2_moe_7b --ranks 8 && grep -q '^fits, with ' out && grep -q '^  gradients, dense  *[0-9.]* GB   all: 8 ranks$' out
+ok $? 'og2_moe_7b fits on eight'
+
+# what does not fit: the advice, followed
+plan 1 L1_8x7B_ep && grep -q '^does not fit, 6\.[0-9]* GB too much; it would fit with$' out && grep -q -- '--ranks 16' out
+ok $? 'L1_8x7B_ep does not fit on eight of 141 GB: exit 1'
+sed '1,/^does not fit/d' out >advice
+while read -r _ _ words; do
+    # shellcheck disable=SC2086 # several words
+    plan 0 L1_8x7B_ep $words && grep -q '^fits' out
+    ok $? "it fits with $words"
+done <advice
+[ "$(wc -l <advice)" = 3 ]
+ok $? 'three ways out'
+plan 0 L1_8x7B_ep --gpu-memory 150 && plan 1 L1_8x7B_ep --gpu-memory 80 --json && has 'not d["fits"] and d["limit_bytes"] == 80e9 and len(d["would_fit"]) > 0'
+ok $? '--gpu-memory'
+words=$("$PYTHON3" -c 'import json; print(json.load(open("out"))["would_fit"][0]["words"])')
+# shellcheck disable=SC2086 # several words
+plan 0 L1_8x7B_ep --gpu-memory 80 $words
+ok $? "80 GB: it fits with $words"
+plan 1 L1_8x7B_ep --gpu-memory 1 && grep -q '^  nothing that was tried' out
+ok $? 'into 1 GB nothing fits'
+
+# refusals
+refused 64 'plan: which deck? regulon plan DECK --ranks N' --ranks 2
+refused 64 "plan: unknown option '--rnks'; see regulon plan --help" ./small.yaml --rnks 2
+refused 64 'plan: --ranks needs a number' ./small.yaml --ranks
+refused 64 "plan: --ranks: 'two' is no number of ranks" ./small.yaml --ranks two
+refused 64 "plan: --gpu-memory: '-1' is no number of GB" ./small.yaml --gpu-memory -1
+refused 64 'plan: --gpu-memory: the deck asks for backend: cpu' ./small.yaml --gpu-memory 80 backend=cpu
+refused 78 'parallelism.ep_size: 2 does not divide the 3 ranks of this job' ./small.yaml --ranks 3 parallelism.ep_size=2
+refused 78 'model.hidden_size is 36: on a GPU it must be a multiple of 8' ./small.yaml model.hidden_size=36 model.head_dim=16
+refused 78 'engine.attention: cudnn: it has no sliding window here' ./small.yaml engine.attention=cudnn model.sliding_window=16
+refused 78 "train.freeze: no parameter is called 'nothing'" ./small.yaml train.freeze=nothing
+refused 78 'backend: cuda: engine.experts: grouped is not there yet' ./small.yaml engine.experts=grouped
+$MPIEXEC -n 2 "$regulon" plan ./small.yaml >out 2>err && [ "$(grep -c '^fits' out)" = 1 ] && [ ! -s err ]
+ok $? 'on two ranks: said once'
+"$regulon" plan --help >out 2>err && grep -q -- '--gpu-memory GB' out
+ok $? '--help'
+echo "1..$n"
