@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/revision.h"
 #include "base/text.h"
+#include "bench/bench.h"
 #include "data/pack.h"
 #include "grid/grid.h"
 #include "info.h"
@@ -29,6 +30,7 @@ static const struct verb {
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
     {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},
+    {"bench", "how fast and how right the operations of a step are here", bench_main},
     {"selftest", "are this machine and this folder fit for a run?", selftest_main},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };

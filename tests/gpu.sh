@@ -70,6 +70,14 @@ run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backen
     close_losses cpu.50.out moved.out 0.02
 ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
+run profiled 3 backend=cuda profiler.start_step=2 profiler.end_step=3
+ok $? 'steps for a profiler'
+regulon 1 bench ops --shape small backend=cuda >out
+status=$?
+[ $status = 0 ] && [ "$(grep -c -v '^#' out)" -gt 20 ]
+ok $? 'bench ops: nothing wrong'
+[ $status = 0 ] || sed 's/^/# /' out err
+
 regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out
 status=$?
 gpus=$(nvidia-smi -L | wc -l)

@@ -3,7 +3,7 @@
 #include "config.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "pair.h"
+#include "bench/pair.h"
 #include "tap.h"
 #include "trial.h"
 #include <math.h>

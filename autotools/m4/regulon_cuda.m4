@@ -4,14 +4,14 @@ AC_DEFUN([REGULON_WITH_CUDA], [
   AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags])
   AC_ARG_VAR([NVCC_GENCODE], [GPU targets, nvcc -gencode options])
   AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [CUDA backend @<:@check@:>@])], [], [with_cuda=check])
-  have_cuda=no
+  have_cuda=no have_nvtx=no
   AS_IF([test "x$with_cuda" != xno], [
     AS_CASE([$with_cuda], [yes|check], [cuda_path=$PATH:/usr/local/cuda/bin], [cuda_path=$with_cuda/bin])
     AC_PATH_PROG([NVCC], [nvcc], [], [$cuda_path])
     AS_IF([test -n "$NVCC"], [
       cuda_root=$(dirname "$(dirname "$NVCC")")
       CUDA_CPPFLAGS="-isystem $cuda_root/include"
-      CUDA_LIBS="-L$cuda_root/lib64 -Wl,-rpath,$cuda_root/lib64 -lcublasLt -lcudart -lstdc++"
+      CUDA_LIBS="-L$cuda_root/lib64 -Wl,-rpath,$cuda_root/lib64 -lcublasLt -lcudart -lstdc++ -ldl"
       save_CPPFLAGS=$CPPFLAGS; save_LIBS=$LIBS
       CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"; LIBS="$CUDA_LIBS $LIBS"
       AC_CHECK_HEADER([cublasLt.h], [
@@ -21,6 +21,9 @@ AC_DEFUN([REGULON_WITH_CUDA], [
       [AC_MSG_FAILURE([--with-cuda was given, but no usable CUDA toolkit was found])])])
   AS_IF([test $have_cuda = yes], [
     AC_DEFINE([HAVE_CUDA], [1], [Define to 1 to build the CUDA backend.])
+    save_CPPFLAGS=$CPPFLAGS; CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"
+    AC_CHECK_HEADER([nvtx3/nvToolsExt.h], [have_nvtx=yes; AC_DEFINE([HAVE_NVTX], [1], [Define to 1 to mark phases for profilers.])])
+    CPPFLAGS=$save_CPPFLAGS
     : ${NVCC_GENCODE="-gencode=arch=compute_90a,code=sm_90a"}
     : ${NVCCFLAGS="-O3 -lineinfo"}], [CUDA_CPPFLAGS= CUDA_LIBS= NVCC=])
   AC_SUBST([CUDA_CPPFLAGS])
@@ -28,6 +31,7 @@ AC_DEFUN([REGULON_WITH_CUDA], [
   AS_IF([test $have_cuda = yes], [CUDA_CONFIGURE_FLAGS=--with-cuda=$cuda_root], [CUDA_CONFIGURE_FLAGS=--without-cuda])
   AC_SUBST([CUDA_CONFIGURE_FLAGS])
   AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
+  AM_CONDITIONAL([HAVE_NVTX], [test $have_nvtx = yes])
 ])
 AC_DEFUN([REGULON_WITH_NCCL], [
   AC_ARG_WITH([nccl], [AS_HELP_STRING([--with-nccl@<:@=DIR@:>@], [NCCL collectives @<:@check@:>@])], [], [with_nccl=check])

@@ -135,6 +135,10 @@ struct backend {
     /* Seconds since the last call, by kind; after a download, which waits for the work. */
     void (*clock_read)(struct backend *be, double seconds[N_CLOCKS]);
 
+    /* Tells a profiler that waits for it to begin (1) or to end (0) recording; the work so far is
+     * done then. No GPU: nothing. */
+    void (*profile)(struct backend *be, int on);
+
     /* ---- math ---- */
     /* x[i, :] = table[tokens[i], :]; table[V, D] */
     void (*embed)(struct backend *be, real_t *x, const real_t *table, const int32_t *tokens, int N,

@@ -121,6 +121,11 @@ static void clock_read(struct backend *be, double seconds[N_CLOCKS]) {
     memset(state->seconds, 0, sizeof state->seconds);
 }
 
+static void profile(struct backend *be, int on) {
+    (void)be;
+    (void)on;
+}
+
 static float *grow(struct backend *be, float **buffer, size_t *room, size_t n) {
     if (*room < n) {
         release(be, *buffer);
@@ -181,6 +186,7 @@ void cpu_memory_open(struct backend *be, int n_threads) {
     be->reserve = reserve;
     be->clock = clock_turn;
     be->clock_read = clock_read;
+    be->profile = profile;
     be->documents = documents;
 }
 

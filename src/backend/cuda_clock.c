@@ -3,6 +3,7 @@
 #include "config.h"
 #include "backend/cuda.h"
 #include "base/memory.h"
+#include <cuda_profiler_api.h>
 #include <string.h>
 
 enum { MARKS = 4096 }; /* more turns between two readings count as the kind before */
@@ -42,6 +43,11 @@ static void read_clock(struct backend *be, double seconds[N_CLOCKS]) {
     mark(s, now);
 }
 
+static void profile(struct backend *be, int on) {
+    cuda_wait(be);
+    cuda_check(on ? cudaProfilerStart() : cudaProfilerStop());
+}
+
 void cuda_fill_clock(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     s->clock = memory_alloc(sizeof *s->clock);
@@ -49,6 +55,7 @@ void cuda_fill_clock(struct backend *be) {
     mark(s, CLOCK_OTHER);
     be->clock = turn;
     be->clock_read = read_clock;
+    be->profile = profile;
 }
 
 void cuda_clock_close(struct backend *be) {

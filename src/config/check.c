@@ -50,6 +50,16 @@ static char *check_limits(const struct config *c) {
     return NULL;
 }
 
+static char *check_profiler(const struct config *c) {
+    int64_t start = c->profiler.start_step, end = c->profiler.end_step;
+    if (!start != !end)
+        refuse("profiler.start_step and profiler.end_step: give both of them or none");
+    if (start > end)
+        refuse("profiler.start_step (%" PRId64 ") is above profiler.end_step (%" PRId64 ")", start,
+               end);
+    return NULL;
+}
+
 static char *check_engines(const struct config *c) {
     if (c->backend != BACKEND_CPU) return NULL; /* refused when the backend is opened */
     if (c->precision.recipe == PRECISION_BF16)
@@ -139,7 +149,8 @@ static char *check_validation(const struct config *c) {
 
 char *check_config(const struct config *c) {
     char *(*const checks[])(const struct config *) = {
-        check_model, check_engines, check_dataset, check_schedule, check_validation, check_limits};
+        check_model,    check_engines,    check_profiler, check_dataset,
+        check_schedule, check_validation, check_limits};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         char *problem = checks[i](c);
         if (problem) return problem;

@@ -138,6 +138,10 @@ struct config {
     } logger;
 
     struct {
+        int64_t start_step, end_step; /* that a profiler records; 0: none */
+    } profiler;
+
+    struct {
         double max_hours;       /* wall-clock limit of one start; 0: none */
         double reserve_minutes; /* of it, for the last save */
         int64_t max_bad_steps;  /* stop (76) after so many skipped steps in a row */

@@ -124,6 +124,9 @@ const struct field fields[] = {
     INT(logger.frequency, "1", 1, MANY, NULL, "steps", "Steps between two printed and recorded rows."),
     ENUM(logger.progress, "auto", "auto|false|true", "A bar with the time left below the printed rows: auto draws it where the output is a terminal, which it is not under most launchers."),
 
+    INT(profiler.start_step, "null", 0, MANY, "null", "steps", "First step that a profiler records which waits for cudaProfilerStart; needs a GPU."),
+    INT(profiler.end_step, "null", 0, MANY, "null", "steps", "Last step that it records."),
+
     REAL(train.max_hours, "0", 0, 1e5, 0, "h", "Wall-clock limit of one start, after which the run saves and leaves with exit code 75: 0 is none."),
     REAL(train.reserve_minutes, "5", 0, 1e5, 0, "min", "Part of train.max_hours that is left for the last save."),
     INT(train.max_bad_steps, "10", 1, MANY, NULL, "steps", "Stop after so many steps in a row that were skipped for a loss or gradient that is not finite."),

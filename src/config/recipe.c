@@ -67,7 +67,6 @@ const struct recipe_key recipe_keys[] = {
     {"fp8_stats_config.*", NULL, NO_FP8},
     {"quant_stats_config.*", NULL, NO_FP8},
     {"bf16_baseline_file", NULL, NO_FP8},
-    {"profiler.*", NULL, "the time of each phase of a step is in metrics.h5"},
     {"defaults", NULL, "a deck stands alone; key=value words change it"},
     {"hydra.*", NULL, "decks are plain YAML"},
 };

@@ -16,14 +16,19 @@ static const struct part {
     [WATCHDOG_LEAVING] = {"leaving in step", 1, 1},
 };
 static const char *const phases[] = {
-    [WATCHDOG_NONE] = "",
-    [WATCHDOG_DATA] = ", data",
-    [WATCHDOG_FORWARD] = ", forward",
-    [WATCHDOG_BACKWARD] = ", backward",
-    [WATCHDOG_REDUCE] = ", reduce",
-    [WATCHDOG_OPTIMIZER] = ", optimizer",
-    [WATCHDOG_RECORD] = ", record",
+    [WATCHDOG_NONE] = "",           [WATCHDOG_DATA] = "data",
+    [WATCHDOG_FORWARD] = "forward", [WATCHDOG_BACKWARD] = "backward",
+    [WATCHDOG_REDUCE] = "reduce",   [WATCHDOG_OPTIMIZER] = "optimizer",
+    [WATCHDOG_RECORD] = "record",
 };
+
+const char *judge_part_name(enum watchdog_part part) {
+    return parts[part].name;
+}
+
+const char *judge_phase_name(enum watchdog_phase phase) {
+    return phases[phase];
+}
 
 static int64_t limit_of(const struct mark *m, int64_t limit) {
     return limit * (m->first && m->part == WATCHDOG_STEP ? 10 : parts[m->part].patience);
@@ -73,7 +78,8 @@ static void describe_mark(char *text, size_t size, const struct mark *m) {
     char step[32] = "", layer[32] = "";
     if (parts[m->part].numbered) snprintf(step, sizeof step, " %lld", (long long)m->step);
     if (m->layer >= 0) snprintf(layer, sizeof layer, ", layer %d", m->layer);
-    snprintf(text, size, "%s%s%s%s%s", parts[m->part].name, step, phases[m->phase], layer,
+    snprintf(text, size, "%s%s%s%s%s%s", parts[m->part].name, step,
+             m->phase == WATCHDOG_NONE ? "" : ", ", phases[m->phase], layer,
              m->waits ? ", exchange" : "");
 }
 

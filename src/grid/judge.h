@@ -40,6 +40,10 @@ struct verdict judge_presence(const struct watched *w, int n, int64_t now, int64
  * for one with the same mark that works on, for which it may wait.) w holds all ranks. */
 struct verdict judge_progress(const struct watched *w, int n, int64_t now, int64_t limit);
 
+/* What they are called, also in a profile: "step", "forward". */
+const char *judge_part_name(enum watchdog_part part);
+const char *judge_phase_name(enum watchdog_phase phase);
+
 /* "rank 1 (node7, pid 123) is stuck for 301 s in step 12, forward, layer 3, exchange" */
 void judge_text(char *text, size_t size, const struct watched *w, enum cause cause, int64_t now);
 #endif

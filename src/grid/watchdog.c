@@ -3,6 +3,7 @@
 #include "base/die.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "grid/ranges.h"
 #include "grid/watch.h"
 #include <assert.h>
 #include <errno.h>
@@ -32,6 +33,7 @@ static int64_t place(void) {
 }
 
 void watchdog_part(enum watchdog_part part, int64_t step) {
+    ranges_part(part, step);
     if (!watch) return;
     int earlier = atomic_load(&watch->part);
     if (earlier == WATCHDOG_STEP) set(&watch->first, 0);
@@ -44,6 +46,7 @@ void watchdog_part(enum watchdog_part part, int64_t step) {
 }
 
 void watchdog_phase(enum watchdog_phase phase, int layer) {
+    ranges_phase(phase, layer);
     if (!watch) return;
     set(&watch->phase, (int)phase);
     set(&watch->layer, layer);
@@ -52,6 +55,7 @@ void watchdog_phase(enum watchdog_phase phase, int layer) {
 }
 
 void watchdog_exchange(int waits) {
+    ranges_exchange(waits);
     if (!watch) return;
     set(&watch->waits, waits);
     moved_to(place() + 1);

@@ -54,7 +54,8 @@ void watchdog_close(void);
  * watchdog counts them to find who is behind. A few stores and a look at the clock; nothing where
  * there is no watch. watchdog_part begins a part, of step `step` (-1: as before), without a
  * phase; layer: -1 for none. watchdog_exchange: the rank waits (1) for the others of its
- * expert-parallel group, within a phase, or no longer (0). */
+ * expert-parallel group, within a phase, or no longer (0). A profiler sees them too, watch or none:
+ * ranges.h. */
 void watchdog_part(enum watchdog_part part, int64_t step);
 void watchdog_phase(enum watchdog_phase phase, int layer);
 void watchdog_exchange(int waits);

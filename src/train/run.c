@@ -305,6 +305,11 @@ void run_open(struct run *r, struct config *c, int dp_size, int fresh) {
     grid_open(&r->grid, MPI_COMM_WORLD, dp_size, (int)c->parallelism.ep_size);
     watchdog_open(&r->grid, c->watchdog.timeout_s, note_lost, r);
     r->be = run_backend(c, &r->grid);
+    if (c->profiler.start_step && strcmp(r->be->name, "cpu") == 0 && r->grid.rank == 0)
+        die_user(EXIT_CONFIG,
+                 "profiler.start_step: the run computes on the CPU, where nothing waits for it; a "
+                 "profiler of CPUs records whole runs");
+    user_agree();
     r->peak_flops = run_measure_peak(r->be);
     char *cache = file_join(r->folder, "cache");
     run_data_open(&r->data, c, cache);

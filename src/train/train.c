@@ -68,6 +68,17 @@ static double train_step(struct run *r, struct record *record, int64_t step,
     return sums.loss;
 }
 
+/* The steps that a profiler records; those that an earlier start did not do. */
+static void begin_profile(struct run *r, int64_t step) {
+    int64_t first = r->config->profiler.start_step, last = r->config->profiler.end_step;
+    if (step == first || (step == r->start.step + 1 && step > first && step <= last))
+        r->be->profile(r->be, 1);
+}
+
+static void end_profile(struct run *r, int64_t step) {
+    if (step == r->config->profiler.end_step) r->be->profile(r->be, 0);
+}
+
 /* Steps until num_train_steps or until something ends the run; returns the exit code. *last is the
  * last step done. */
 static int train_loop(struct run *r, int64_t *last) {
@@ -77,7 +88,9 @@ static int train_loop(struct run *r, int64_t *last) {
     if (r->validate_first && !validate(r, *last, record.tokens)) return EXIT_SAVED;
     for (int64_t step = *last + 1; step <= c->num_train_steps; step++) {
         double votes[N_VOTES];
+        begin_profile(r, step);
         loss = train_step(r, &record, step, votes);
+        end_profile(r, step);
         *last = step;
         if (step == r->start.step + 1) first_loss = loss;
         if (votes[VOTE_LOST] > 0) return EXIT_CONFIG; /* leave_if_lost says why */

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "pair.h"
+#include "bench/pair.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include <math.h>
@@ -12,12 +12,14 @@ static size_t bytes_of(const struct sides *s, const struct pair *p, int side) {
 
 static struct pair new (struct sides *s, enum pair_type type, size_t n) {
     struct pair p = {.n = n, .type = type};
-    for (int i = 0; i < 2; i++) p.at[i] = s->be[i]->alloc(s->be[i], bytes_of(s, &p, i) + 8);
+    for (int i = 0; i < 2; i++)
+        if (s->be[i]) p.at[i] = s->be[i]->alloc(s->be[i], bytes_of(s, &p, i) + 8);
     return p;
 }
 
 void pair_free(struct sides *s, struct pair *p) {
-    for (int i = 0; i < 2; i++) s->be[i]->release(s->be[i], p->at[i]);
+    for (int i = 0; i < 2; i++)
+        if (s->be[i]) s->be[i]->release(s->be[i], p->at[i]);
 }
 
 /* To the nearest bf16, ties to even. */
@@ -29,28 +31,39 @@ static float rounded(float x) {
     return x;
 }
 
+/* The first n elements over and over, to the end. */
+static void repeat(struct sides *s, struct pair *p, size_t n) {
+    struct backend *be = s->be[1];
+    size_t all = bytes_of(s, p, 1), have = all / p->n * n;
+    for (; have < all; have *= 2)
+        be->copy(be, (char *)p->at[1] + have, p->at[1], have < all - have ? have : all - have);
+}
+
 struct pair pair_normal(struct sides *s, enum pair_type type, size_t n, float scale) {
-    static uint64_t seed;
+    enum { FEW = 1048573 }; /* a prime, so that no two rows are the same */
     struct pair p = new (s, type, n);
-    float *x = memory_alloc_array(n + 1, sizeof *x);
+    size_t own = s->be[0] || n < FEW ? n : FEW;
+    float *x = memory_alloc_array(own + 1, sizeof *x);
     int halves = type == PAIR_REAL && s->be[1]->real_bytes == 2;
-    seed++;
-    for (size_t i = 0; i < n; i++) {
-        x[i] = scale * random_normal(seed, RANDOM_TEST, i);
+    s->seed++;
+    for (size_t i = 0; i < own; i++) {
+        x[i] = scale * random_normal(s->seed, RANDOM_TEST, i);
         if (halves) x[i] = rounded(x[i]);
     }
     for (int i = 0; i < 2; i++)
-        if (type == PAIR_REAL)
-            s->be[i]->upload_real(s->be[i], p.at[i], x, n);
-        else
-            s->be[i]->upload(s->be[i], p.at[i], x, n * sizeof *x);
+        if (s->be[i] && type == PAIR_REAL)
+            s->be[i]->upload_real(s->be[i], p.at[i], x, own);
+        else if (s->be[i])
+            s->be[i]->upload(s->be[i], p.at[i], x, own * sizeof *x);
+    if (own < n) repeat(s, &p, own);
     memory_free(x);
     return p;
 }
 
 struct pair pair_ints(struct sides *s, const int32_t *values, size_t n) {
     struct pair p = new (s, PAIR_INT, n);
-    for (int i = 0; i < 2; i++) s->be[i]->upload(s->be[i], p.at[i], values, n * sizeof *values);
+    for (int i = 0; i < 2; i++)
+        if (s->be[i]) s->be[i]->upload(s->be[i], p.at[i], values, n * sizeof *values);
     return p;
 }
 
@@ -96,6 +109,7 @@ double *pair_values(struct sides *s, const struct pair *p, int side) {
 }
 
 void pair_give(struct sides *s, struct pair *p) {
+    if (!s->be[0]) return;
     size_t n = bytes_of(s, p, 0);
     if (p->type == PAIR_REAL) {
         float *x = memory_alloc_array(p->n + 1, sizeof *x);

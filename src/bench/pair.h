@@ -1,11 +1,14 @@
-/* Arrays that the CPU backend and the one under test both have, with the same values. */
-#ifndef REGULON_TESTS_PAIR_H
-#define REGULON_TESTS_PAIR_H
+/* Arrays that the CPU backend and the one under test both have, with the same values; for tests and
+ * for bench. */
+#ifndef REGULON_BENCH_PAIR_H
+#define REGULON_BENCH_PAIR_H
 #include "backend/backend.h"
 
-/* The CPU backend is [0], the one under test [1]. */
+/* The CPU backend is [0], the one under test [1]. Where time is measured there is no [0] (NULL),
+ * and nothing can be compared. */
 struct sides {
     struct backend *be[2];
+    uint64_t seed; /* of the last array of random numbers */
 };
 
 enum pair_type { PAIR_REAL, PAIR_FLOAT, PAIR_INT, PAIR_DOUBLE };
@@ -17,7 +20,7 @@ struct pair {
 };
 
 /* Standard normal times scale, as the compute type of the backend under test can hold them; a new
- * seed each call. */
+ * seed each call. Without side 0 large arrays repeat themselves. */
 struct pair pair_normal(struct sides *s, enum pair_type type, size_t n, float scale);
 struct pair pair_ints(struct sides *s, const int32_t *values, size_t n);
 struct pair pair_poisoned(struct sides *s, enum pair_type type, size_t n); /* NaN, ints: -1 */
@@ -25,7 +28,7 @@ struct pair pair_zeros(struct sides *s, enum pair_type type, size_t n);
 void pair_free(struct sides *s, struct pair *p);
 void pair_poison(struct sides *s, struct pair *p);
 
-/* What the first has becomes what the second has. */
+/* What the first has becomes what the second has, where there is a first. */
 void pair_give(struct sides *s, struct pair *p);
 
 /* |b - a| / |a|, Frobenius; infinite when something is NaN; 0 for empty ones. pair_differ: ints

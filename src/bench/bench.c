@@ -1,0 +1,137 @@
+#include "config.h"
+#include "bench/bench.h"
+#include "base/die.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "bench/ops.h"
+#include "train/run.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "regulon bench ops [--shape mixtral|fine|small] [--tokens N] [--csv FILE] [key=value ...]\n"
+    "Each operation of a step on this machine, on one rank: time (median), the rate at which it "
+    "moves the bytes that\n"
+    "it cannot avoid, or computes the FLOPs that are of use; that rate as a share of a large "
+    "copy's "
+    "or a large\n"
+    "matrix product's in the same run (ceiling); and its error against the CPU backend, at smaller "
+    "sizes: exit code 70\n"
+    "where one is wrong. Small shapes are for CPUs: the default is mixtral on a GPU, small "
+    "without.\n"
+    "Keys as in a deck: backend, deterministic, engine.*, precision.recipe.\n";
+
+struct options {
+    const struct shape_kind *shape; /* NULL: not given */
+    int64_t tokens;                 /* 0: the shape's */
+    const char *csv;
+    char **words; /* [n_words] keys */
+    int n_words;
+};
+
+static const struct shape_kind *find_shape(const char *name) {
+    for (size_t i = 0; i < n_shape_kinds; i++)
+        if (strcmp(shape_kinds[i].name, name) == 0) return &shape_kinds[i];
+    return NULL;
+}
+
+static int is_key(const char *word) {
+    static const char *const keys[] = {"backend=", "deterministic=", "engine.",
+                                       "precision.recipe="};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strncmp(word, keys[i], strlen(keys[i])) == 0) return 1;
+    return 0;
+}
+
+/* One option with its value; 0 when that will not do, with what it takes in *takes; NULL there: no
+ * such option. */
+static int read_option(struct options *o, const char *name, const char *value, const char **takes) {
+    *takes = NULL;
+    if (strcmp(name, "--shape") == 0) {
+        *takes = "mixtral, fine or small";
+        return value && (o->shape = find_shape(value));
+    }
+    if (strcmp(name, "--tokens") == 0) {
+        *takes = "a number of tokens, 1 to 1048576";
+        return value && text_to_int(value, &o->tokens) && o->tokens > 0 && o->tokens <= 1 << 20;
+    }
+    if (strcmp(name, "--csv") == 0) {
+        *takes = "a file to write";
+        return (o->csv = value) != NULL;
+    }
+    return 0;
+}
+
+static struct options read_options(int argc, char **argv) {
+    struct options o = {.words = memory_alloc_array((size_t)argc + 1, sizeof *o.words)};
+    if (argc < 1 || strcmp(argv[0], "ops") != 0) {
+        if (log_rank() == 0)
+            die_user(EXIT_USAGE, "bench: what? regulon bench ops; see regulon bench --help");
+        user_agree();
+    }
+    for (int i = 1; i < argc; i++) {
+        const char *takes;
+        if (is_key(argv[i])) {
+            o.words[o.n_words++] = argv[i];
+        } else if (read_option(&o, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &takes)) {
+            i++;
+        } else if (log_rank() == 0) {
+            if (takes) die_user(EXIT_USAGE, "bench: %s takes %s", argv[i], takes);
+            die_user(EXIT_USAGE, "bench: unknown word '%s'; see regulon bench --help", argv[i]);
+        }
+    }
+    user_agree();
+    return o;
+}
+
+struct choice {
+    const struct config *c;
+    const struct grid *g;
+};
+
+static struct backend *open_chosen(void *context) {
+    const struct choice *choice = context;
+    return run_backend(choice->c, choice->g);
+}
+
+/* The deck serves for its defaults: of it only the keys of is_key matter. */
+static struct config *load_keys(const struct options *o) {
+    struct config *c = config_load_all("L0_sanity", o->words, o->n_words);
+    c->parallelism.dp_size = c->parallelism.ep_size = 1;
+    run_dp_size(c); /* refuses more ranks than one */
+    return c;
+}
+
+static FILE *open_csv(const char *path) {
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (path && !f) die_user(EXIT_IO, "--csv: cannot write %s: %s", path, strerror(errno));
+    return f;
+}
+
+int bench_main(int argc, char **argv) {
+    if (argc > 0 && strcmp(argv[0], "--help") == 0) {
+        if (log_rank() == 0) fputs(help, stdout);
+        return EXIT_FINISHED;
+    }
+    struct options o = read_options(argc, argv);
+    struct config *c = load_keys(&o);
+    struct grid g;
+    grid_open(&g, MPI_COMM_WORLD, 1, 1);
+    struct choice choice = {c, &g};
+    struct backend *be = open_chosen(&choice); /* auto is settled once */
+    c->backend = strcmp(be->name, "cuda") == 0 ? BACKEND_CUDA : BACKEND_CPU;
+    struct shape_kind kind =
+        o.shape ? *o.shape : *find_shape(c->backend == BACKEND_CUDA ? "mixtral" : "small");
+    backend_close(be);
+    if (o.tokens) kind.full.N = (int)o.tokens;
+    FILE *csv = open_csv(o.csv);
+    int wrong = ops_run(&g, open_chosen, &choice, &kind, csv);
+    if (csv && fclose(csv) != 0)
+        die_user(EXIT_IO, "--csv: cannot write %s: %s", o.csv, strerror(errno));
+    grid_close(&g);
+    config_free(c);
+    memory_free(o.words);
+    return wrong ? EXIT_INTERNAL : EXIT_FINISHED;
+}

@@ -1,0 +1,22 @@
+/* `regulon bench ops`: time, rate and error of each operation of the backend table. */
+#ifndef REGULON_BENCH_OPS_H
+#define REGULON_BENCH_OPS_H
+#include "bench/operation.h"
+#include <stdio.h>
+
+/* Sizes of a kind of model: as it is used, and cut down for what the CPU must do too. */
+struct shape_kind {
+    const char *name;
+    struct sizes full, cut;
+};
+extern const struct shape_kind shape_kinds[];
+extern const size_t n_shape_kinds;
+
+/* Opens backends on one rank; the caller closes them. */
+typedef struct backend *open_backend(void *context);
+
+/* A table on stdout and, where csv is not NULL, the same there. `open` gives the backend asked for,
+ * twice, one after the other. Returns the number of operations with a wrong result. */
+int ops_run(const struct grid *g, open_backend *open, void *context, const struct shape_kind *kind,
+            FILE *csv);
+#endif
