@@ -26,17 +26,18 @@ int device_describe(int i, struct device_info *info) {
     return 1;
 }
 
-int device_runs_code(int i) {
-    int before = 0, value = 0, *out = nullptr;
-    if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(i) != cudaSuccess) return 0;
-    int ok = cudaMalloc(reinterpret_cast<void **>(&out), sizeof *out) == cudaSuccess;
-    if (ok) {
+const char *device_fails(int i) {
+    int value = 0, *out = nullptr;
+    cudaError_t status = cudaSetDevice(i);
+    if (status == cudaSuccess) status = cudaMalloc(reinterpret_cast<void **>(&out), sizeof *out);
+    if (status == cudaSuccess) {
         write_seven<<<1, 1>>>(out);
-        ok = cudaGetLastError() == cudaSuccess &&
-             cudaMemcpy(&value, out, sizeof value, cudaMemcpyDeviceToHost) == cudaSuccess &&
-             value == 7;
+        status = cudaGetLastError();
     }
+    if (status == cudaSuccess)
+        status = cudaMemcpy(&value, out, sizeof value, cudaMemcpyDeviceToHost);
     cudaFree(out);
-    cudaSetDevice(before);
-    return ok;
+    (void)cudaGetLastError(); // what failed here must not show in a later check
+    if (status != cudaSuccess) return cudaGetErrorString(status);
+    return value == 7 ? nullptr : "a kernel did not write what it should";
 }

@@ -20,9 +20,10 @@ int device_count(void);
  * asked. */
 int device_describe(int i, struct device_info *info);
 
-/* 1 when a trivial kernel of this binary runs on device i, 0 when there is no code for it or it
- * fails. */
-int device_runs_code(int i);
+/* NULL when a trivial kernel of this binary runs on device i, which is then the current one; else
+ * CUDA's text for what failed. It makes the device's context: only for a device that is to be used.
+ */
+const char *device_fails(int i);
 #ifdef __cplusplus
 }
 #endif

@@ -102,6 +102,7 @@ static void choose_grid(struct config *c, char *const *words, int n) {
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
+    if (c->backend == BACKEND_CUDA) ep = 1; /* more is not there yet on GPUs */
     c->parallelism.dp_size = 0;
     c->parallelism.ep_size = ep;
 }

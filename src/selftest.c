@@ -91,11 +91,12 @@ static void check_gpus(struct selftest *t) {
     char *problem = NULL, *seen = memory_string("none seen by rank 0");
 #ifdef HAVE_CUDA
     struct device_info d;
+    const char *why;
     for (int i = 0; i < device_count() && !problem; i++) {
         if (!device_describe(i, &d))
             problem = memory_format("device %d cannot be asked", i);
-        else if (!device_runs_code(i))
-            problem = memory_format("device %d, %s: no code for it in this binary", i, d.name);
+        else if ((why = device_fails(i)) != NULL)
+            problem = memory_format("device %d, %s: %s", i, d.name, why);
         char *more = problem  ? memory_string(seen)
                      : i == 0 ? memory_string(d.name)
                               : memory_format("%s, %s", seen, d.name);

@@ -166,12 +166,17 @@ def test_terminal():
     ok(code == 128 + signal.SIGTERM and as_it_was, "so does TERM", f"exit {code}")
 
     screen = Terminal("watch", "live", "--interval", "0.2")
-    plain = subprocess.Popen([REGULON, "watch", "live", "--interval", "0.2"], stdout=subprocess.PIPE, text=True)
+    with open("plain.out", "w") as out:
+        plain = subprocess.Popen([REGULON, "watch", "live", "--interval", "0.2"], stdout=out)
     screen.until(shows_step)
+    deadline = time.time() + 60  # the run goes on until both have seen it
+    while " running on " not in open("plain.out").read() and time.time() < deadline:
+        time.sleep(0.1)
     open("live/stop", "w").close()
     drain(job)
     code, as_it_was = screen.ended()
-    text = plain.communicate(timeout=60)[0]
+    plain.wait(timeout=60)
+    text = open("plain.out").read()
     end = r" saved and unfinished at step \d+ \(exit code 75\)"
     ok(
         code == 0 and as_it_was and re.search(end, screen.text.split(LEAVE)[-1]),

@@ -5,6 +5,7 @@
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
 build=$PWD
+PATH=$(dirname "$(command -v "$PYTHON3")"):$PATH # the commands take the first python3: one with h5py
 cd "$work" || exit 99
 tool() { # FOLDER NAME: one that says who it is and its words
     mkdir -p "$1"

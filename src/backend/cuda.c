@@ -20,11 +20,11 @@ char *cuda_refusal(const struct grid *g) {
     int device = device_of(g);
     if (device < 0) return memory_string("no GPU can be used here (nvidia-smi says more)");
     if (!device_describe(device, &mine)) return memory_format("GPU %d cannot be asked", device);
-    if (!device_runs_code(device))
-        return memory_format("%s (compute capability %d.%d): this program has no code for it; "
-                             "configure with NVCC_GENCODE for it",
-                             mine.name, mine.capability / 10, mine.capability % 10);
-    return NULL;
+    const char *why = device_fails(device);
+    return why ? memory_format("%s (compute capability %d.%d): %s (without code for it in this "
+                               "program, configure with NVCC_GENCODE)",
+                               mine.name, mine.capability / 10, mine.capability % 10, why)
+               : NULL;
 }
 
 char *cuda_refusal_together(const struct grid *g) {

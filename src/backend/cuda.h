@@ -28,7 +28,6 @@ struct cuda_state {
     double *losses;         /* [N] */
     int chunk;              /* tokens of the head at a time */
     float *rope;            /* [N, K] cosines and sines */
-    size_t live, peak;      /* bytes allocated now, at most */
 };
 
 static inline struct cuda_state *cuda_state(const struct backend *be) {

@@ -107,7 +107,8 @@ void cuda_attention_reserve(struct backend *be) {
     a->host_end = memory_alloc_array(n, sizeof *a->host_end);
     if (s->options.attention != ATTENTION_OWN && s->work.N > 0) open_cudnn(be, why, sizeof why);
     if (s->options.attention == ATTENTION_CUDNN && why[0])
-        die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
+        die_at(__FILE__, __LINE__, EXIT_CONFIG, "engine.attention: cudnn: %s", why);
+    (void)cudaGetLastError(); /* of plans that could not be made */
 }
 
 size_t cuda_attention_scratch(const struct backend *be) {

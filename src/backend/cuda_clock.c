@@ -6,41 +6,45 @@
 #include <cuda_profiler_api.h>
 #include <string.h>
 
-enum { MARKS = 4096 }; /* more turns between two readings count as the kind before */
+enum { MARKS = 4096 };
 
 struct cuda_clock {
     cudaEvent_t events[MARKS];
     enum clock kinds[MARKS]; /* from event i on */
     int n;
+    double seconds[N_CLOCKS]; /* of marks that were taken up already */
 };
 
-static void mark(struct cuda_state *s, enum clock what) {
-    struct cuda_clock *c = s->clock;
-    if (c->n == MARKS) return;
-    cuda_check(cudaEventRecord(c->events[c->n], s->stream));
-    c->kinds[c->n++] = what;
-}
-
-static enum clock turn(struct backend *be, enum clock what) {
-    struct cuda_state *s = cuda_state(be);
-    enum clock before = s->clock->kinds[s->clock->n - 1];
-    if (what != before) mark(s, what);
-    return before;
-}
-
-static void read_clock(struct backend *be, double seconds[N_CLOCKS]) {
-    struct cuda_state *s = cuda_state(be);
+/* Takes up the marks there are, waiting for their events; the last one stays as the first. */
+static void take_up(struct cuda_state *s) {
     struct cuda_clock *c = s->clock;
     enum clock now = c->kinds[c->n - 1];
-    memset(seconds, 0, N_CLOCKS * sizeof *seconds);
     for (int i = 0; i + 1 < c->n; i++) {
         float ms;
         cuda_check(cudaEventSynchronize(c->events[i + 1]));
         cuda_check(cudaEventElapsedTime(&ms, c->events[i], c->events[i + 1]));
-        seconds[c->kinds[i]] += (double)ms / 1e3;
+        c->seconds[c->kinds[i]] += (double)ms / 1e3;
     }
-    c->n = 0;
-    mark(s, now);
+    cuda_check(cudaEventRecord(c->events[0], s->stream));
+    c->kinds[0] = now, c->n = 1;
+}
+
+static enum clock turn(struct backend *be, enum clock what) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_clock *c = s->clock;
+    enum clock before = c->kinds[c->n - 1];
+    if (what == before) return before;
+    cuda_check(cudaEventRecord(c->events[c->n], s->stream));
+    c->kinds[c->n++] = what;
+    if (c->n == MARKS) take_up(s); /* after some thousand turns without a reading */
+    return before;
+}
+
+static void read_clock(struct backend *be, double seconds[N_CLOCKS]) {
+    struct cuda_clock *c = cuda_state(be)->clock;
+    take_up(cuda_state(be));
+    memcpy(seconds, c->seconds, sizeof c->seconds);
+    memset(c->seconds, 0, sizeof c->seconds);
 }
 
 static void profile(struct backend *be, int on) {
@@ -52,7 +56,8 @@ void cuda_fill_clock(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     s->clock = memory_alloc(sizeof *s->clock);
     for (int i = 0; i < MARKS; i++) cuda_check(cudaEventCreate(&s->clock->events[i]));
-    mark(s, CLOCK_OTHER);
+    cuda_check(cudaEventRecord(s->clock->events[0], s->stream));
+    s->clock->kinds[0] = CLOCK_OTHER, s->clock->n = 1;
     be->clock = turn;
     be->clock_read = read_clock;
     be->profile = profile;

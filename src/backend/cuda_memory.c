@@ -25,16 +25,16 @@ static void *alloc(struct backend *be, size_t bytes) {
     assert(!be->sealed);
 #endif
     cudaError_t status = cudaMalloc(&p, room);
-    if (status == cudaErrorMemoryAllocation)
-        die_user(EXIT_CONFIG,
-                 "rank %d: the GPU has no room for %.2f GB more beside %.2f GB in use; a smaller "
-                 "dataset.token_micro_batch_size, more of memory.recompute, or the experts on more "
-                 "ranks (parallelism.ep_size) would need less",
-                 be->grid->rank, (double)room / 1e9, (double)s->live / 1e9);
+    if (status == cudaErrorMemoryAllocation) {
+        size_t left = 0, all = 0;
+        cudaMemGetInfo(&left, &all);
+        die_at(__FILE__, __LINE__, EXIT_CONFIG,
+               "the GPU has no room for %.2f GB more, %.2f GB of its %.2f are in use; a smaller "
+               "dataset.token_micro_batch_size or memory.recompute would need less",
+               (double)room / 1e9, (double)(all - left) / 1e9, (double)all / 1e9);
+    }
     cuda_check(status);
     cuda_check(cudaMemsetAsync(p, 0, room, s->stream));
-    s->live += room;
-    if (s->live > s->peak) s->peak = s->live;
     return p;
 }
 

@@ -87,7 +87,7 @@ char *cuda_work_refusal(const struct work *w) {
     const struct {
         const char *key;
         int value, unit, most;
-    } sizes[] = {{"model.hidden_size", w->D, 8, 0},
+    } sizes[] = {{"model.hidden_size", w->D, 8, 16384},
                  {"model.intermediate_size", w->F, 8, 0},
                  {"model.head_dim", w->attention.K, 8, 256},
                  {"model.num_local_experts", w->E, 1, 256}};

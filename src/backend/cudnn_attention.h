@@ -6,8 +6,9 @@
 #include "backend/cudnn_sizes.h"
 
 /* Plans for a forward and a backward pass; seconds, so once, at the start. NULL, and the reason in
- * why[size], where there are none: no engine, a device that is no Hopper, K not a multiple of 16 or
- * above 128, N (H + 2G) K of 2^31 or more. The caller frees it, before the target's handle. */
+ * why[size], where there are none: no engine, a device that is no Hopper, K other than
+ * 16, 32, 64 and 128, N (H + 2G) K of 2^31 or more. The caller frees it, before the target's
+ * handle. */
 struct cudnn_attention *cudnn_attention_new(struct cudnn_target on, struct cudnn_attention_sizes s,
                                             char *why, size_t size);
 void cudnn_attention_free(struct cudnn_attention *a);

@@ -75,7 +75,9 @@ struct backend *run_backend(const struct config *c, const struct grid *g) {
             memory_string("Slurm gave this job GPUs, and this program was built without CUDA");
     if (c->backend == BACKEND_AUTO && strcmp(name, "cuda") == 0 && !wanted &&
         agree_any(g, problem != NULL)) {
-        if (g->rank == 0 && problem) log_info("backend", "no GPU: %s", problem);
+        char *why = agree_problem(g, problem);
+        log_info("backend", "no GPU: %s", why);
+        memory_free(why);
         memory_free(problem);
         name = "cpu";
         problem = backend_refusal(name, g, &o);
