@@ -244,6 +244,8 @@ def test_options():
         ["dp", "ep", "--csv"],
         ["dp", "dp", "--tensorboard", "x"],
         ["dp", "--csv", "--every", "0"],
+        ["dp", "--csv", ""],
+        ["--csv", "dp/metrics.h5", "ep"],
     ):
         out = command("convert-metrics", *words)
         ok(
@@ -251,6 +253,7 @@ def test_options():
             f"convert-metrics {' '.join(words)}: 64",
             out.stderr,
         )
+    ok(h5py.is_hdf5("dp/metrics.h5"), "a run given as the file to write is still a run")
     out = command("convert-metrics", "dp", "--csv", "no/such/file")
     ok(
         out.returncode == 74 and "no/such/file" in out.stderr and len(out.stderr.splitlines()) == 1,
