@@ -22,11 +22,11 @@ INK, GREY, FAINT = "#222222", "#666666", "#dddddd"
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 RUN_STYLES = [
     (BLUE, "-", "o"),
-    (ORANGE, "-", "s"),
-    (GREEN, "-", "^"),
-    (PINK, "-", "D"),
-    (INK, "-", "v"),
-    (SKY, "-", "P"),
+    (ORANGE, "--", "s"),
+    (GREEN, "-.", "^"),
+    (PINK, ":", "D"),
+    (INK, (0, (6, 1)), "v"),
+    (SKY, (0, (1, 1)), "P"),
 ]
 EVENTS = {  # kind: name, marker, colour, whether a line crosses the panels
     "resume": ("resume", ">", GREEN, True),
@@ -186,8 +186,7 @@ def draw_events(strip, axes, kinds, runs, time):
 
 def run_style(i):
     """(colour, line style, marker) of run i."""
-    colour, line, marker = RUN_STYLES[i % len(RUN_STYLES)]
-    return colour, ("-", "--", ":")[i // len(RUN_STYLES) % 3] if i >= len(RUN_STYLES) else line, marker
+    return RUN_STYLES[i % len(RUN_STYLES)]
 
 
 def rolling_median(y, share=0.05, fewest=7, most=400):
