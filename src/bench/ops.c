@@ -2,11 +2,11 @@
  * data in memory and not in a cache, as in a step, where gigabytes pass between two uses: calls go
  * round over as many copies of the data as make up ROUND bytes. */
 #include "config.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "bench/ops.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_COPIES = 16, REPEATS = 7, MOST_CALLS = 1000 };
@@ -181,11 +181,6 @@ static double time_calls(const struct operation *o, struct data *copies, int n_c
     return sum / n;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_time(const struct operation *o, struct data *copies, int n_copies) {
     double s[REPEATS];
     time_calls(o, copies, n_copies, n_copies); /* each copy once; plans are made */
@@ -194,8 +189,7 @@ static double median_time(const struct operation *o, struct data *copies, int n_
     double calls = LONG_ENOUGH / s[0];
     int n = calls < n_copies ? n_copies : calls < MOST_CALLS ? (int)calls : MOST_CALLS;
     for (int k = 0; k < REPEATS; k++) s[k] = time_calls(o, copies, n_copies, n);
-    qsort(s, REPEATS, sizeof *s, by_value);
-    return s[REPEATS / 2];
+    return median(s, REPEATS);
 }
 
 static double time_operation(struct sides *s, const struct operation *o, const struct sizes *z) {

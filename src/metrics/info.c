@@ -3,10 +3,10 @@
 #include "metrics/metrics.h"
 #include "metrics/layout.h"
 #include "base/h5.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
 /* A string attribute of a group; "?" when it is not there. The caller frees it. */
@@ -39,19 +39,12 @@ static void *read_rows(struct layout *l, enum series_id s, int64_t n) {
     return values;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median of the finite values; sorts them. NaN: there are none. */
-static double median(double *x, int64_t n) {
+static double finite_median(double *x, int64_t n) {
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(x[i])) x[kept++] = x[i];
-    if (kept == 0) return NAN;
-    qsort(x, (size_t)kept, sizeof *x, by_value);
-    return (x[(kept - 1) / 2] + x[kept / 2]) / 2;
+    return kept ? median(x, (size_t)kept) : NAN;
 }
 
 static void print_steps(struct layout *l, FILE *out) {
@@ -71,7 +64,7 @@ static void print_steps(struct layout *l, FILE *out) {
     fprintf(out, "loss         %.4f at step %lld (%.4f at step %lld)\n", loss[n - 1],
             (long long)step[n - 1], loss[0], (long long)step[0]);
     fprintf(out, "tokens/s     %s (median of the rows)\n",
-            text_count(text, sizeof text, median(speed, n)));
+            text_count(text, sizeof text, finite_median(speed, n)));
     if (!isnan(most)) /* older files have none */
         fprintf(out, "memory       %s on a rank at most\n", text_bytes(text, sizeof text, most));
     memory_free(memory);

@@ -1,12 +1,12 @@
 #include "config.h"
 #include "train/record.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "grid/watchdog.h"
 #include "train/journal.h"
 #include "train/report.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void record_begin(struct record *r) {
@@ -14,11 +14,6 @@ void record_begin(struct record *r) {
 }
 void record_drawn(struct record *r) {
     r->drawn = MPI_Wtime();
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Minimum, median and maximum over ranks of this rank's mine[N_PHASES], on rank 0. */
@@ -29,9 +24,8 @@ static void gather_timing(const struct grid *g, const double *mine, double timin
     MPI_Gather(mine, N_PHASES, MPI_DOUBLE, all, N_PHASES, MPI_DOUBLE, 0, g->world);
     for (int k = 0; k < N_PHASES && g->rank == 0; k++) {
         for (size_t r = 0; r < P; r++) one[r] = all[r * N_PHASES + (size_t)k];
-        qsort(one, P, sizeof *one, by_value);
+        timing[k][1] = median(one, P); /* sorts them */
         timing[k][0] = one[0];
-        timing[k][1] = P % 2 ? one[P / 2] : (one[P / 2 - 1] + one[P / 2]) / 2;
         timing[k][2] = one[P - 1];
     }
     memory_free(all);

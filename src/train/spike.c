@@ -1,19 +1,8 @@
 #include "config.h"
 #include "train/spike.h"
+#include "base/median.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts x[n]. */
-static double median_of(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
 
 struct spike spike_note(struct spike_window *w, double loss, double mads) {
     int n = w->n < SPIKE_WINDOW ? w->n : SPIKE_WINDOW;
@@ -21,9 +10,9 @@ struct spike spike_note(struct spike_window *w, double loss, double mads) {
     struct spike s = {0};
     if (mads > 0 && n >= SPIKE_LEAST) {
         memcpy(x, w->losses, sizeof x);
-        s.median = median_of(x, n);
+        s.median = median(x, (size_t)n);
         for (int i = 0; i < n; i++) x[i] = fabs(x[i] - s.median);
-        s.mad = fmax(median_of(x, n), 1e-4 * fabs(s.median));
+        s.mad = fmax(median(x, (size_t)n), 1e-4 * fabs(s.median));
         s.found = loss > s.median + mads * s.mad;
     }
     if (isfinite(loss)) w->losses[w->n++ % SPIKE_WINDOW] = loss;
