@@ -143,7 +143,8 @@ static const int32_t *sort_tokens(const int32_t *tokens, int32_t *sorted, char *
         struct by_token places = {tokens, order, nullptr, sorted, shift};
         int keys = ((V - 1) >> shift) + 1;
         places.order = order = reinterpret_cast<int32_t *>(scratch + s.order[pass++ % 2]);
-        sort(places, nullptr, scratch + s.counts, N, keys < SORT_KEYS ? keys : SORT_KEYS, stream);
+        sort(places, sort_places{nullptr, nullptr, 1}, scratch + s.counts, N,
+             keys < SORT_KEYS ? keys : SORT_KEYS, stream);
     }
     return order;
 }

@@ -5,14 +5,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* rows[R, D] = x[row_token[r], :]; D a multiple of 8 */
-void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_token, int R, int D,
+/* rows[row_of[i, a], :] = x[i, :], x[N, D], and zeros in the rows ends[e] .. offsets[e + 1] - 1
+ * that pad an expert's; row_of -1: none. D a multiple of 8 */
+void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_of,
+                    const int32_t *offsets, const int32_t *ends, int N, int E, int A, int D,
                     cudaStream_t stream);
 
-/* out[N, D] = sum over a of rows[row_of[i, a], :] in the order of a, in FP32; row_of -1: none. add
- * 1: out += that. */
-void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int add, int N,
-                    int A, int D, cudaStream_t stream);
+/* out[N, D] = sum over a of rows[row_of[i, a], :] in the order of a, in FP32; row_of -1: none. */
+void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int N, int A,
+                    int D, cudaStream_t stream);
 
 /* out[N, A] = values[row_of[i, a]], 0 where row_of is -1 */
 void permute_gather_values(float *out, const float *values, const int32_t *row_of, int N, int A,

@@ -1,5 +1,6 @@
 /* A stable sort of n items by a key below 256, by counting, in two launches: each block counts the
- * keys of its span of items; then each block adds up what lies before it and places its own.
+ * keys of its span of items; then each block adds up what lies before it and places its own. The
+ * items of a key may begin at multiples of a unit: then places are left between keys.
  *
  * `Items` is a struct with key(i), the key of item i, and place(i, to), called once for each item
  * with its place in the sorted order. Both are device functions. */
@@ -47,13 +48,21 @@ static __device__ __forceinline__ void sort_sum_blocks(uint32_t *of, uint32_t *b
     }
 }
 
-/* of[key] becomes the sum of those before it; returns the sum of all. One warp. */
-static __device__ __forceinline__ uint32_t sort_scan_keys(uint32_t *of, int keys) {
+/* Where the keys' items lie. */
+struct sort_places {
+    int32_t *begins; /* [keys + 1] first place of each key's, then the place after the last unit;
+                        NULL: not asked for */
+    int32_t *ends;   /* [keys] the place after its last item; NULL: not asked for */
+    uint32_t unit;
+};
+
+/* of[key] becomes its items' first place; returns the sum of all units. One warp. */
+static __device__ __forceinline__ uint32_t sort_scan_keys(uint32_t *of, uint32_t unit, int keys) {
     int lane = threadIdx.x % 32;
     uint32_t carry = 0;
     for (int first = 0; first < keys; first += 32) {
         int key = first + lane;
-        uint32_t count = key < keys ? of[key] : 0, sum = count;
+        uint32_t count = key < keys ? ceil_div(of[key], unit) * unit : 0, sum = count;
         for (int step = 1; step < 32; step *= 2) {
             uint32_t below = __shfl_up_sync(~0u, sum, step);
             if (lane >= step) sum += below;
@@ -65,11 +74,10 @@ static __device__ __forceinline__ uint32_t sort_scan_keys(uint32_t *of, int keys
 }
 
 /* Each warp owns a piece of the block's span and walks it twice, once to count and once to place,
- * so that the warps wait for each other only in between. offsets[keys + 1], if not NULL: the first
- * place of each key. */
+ * so that the warps wait for each other only in between. */
 template <class Items>
 static __global__ void __launch_bounds__(SORT_THREADS)
-    sort_place(int32_t *offsets, const uint32_t *counts, Items items, int n, int span, int keys) {
+    sort_place(sort_places out, const uint32_t *counts, Items items, int n, int span, int keys) {
     __shared__ uint32_t next[SORT_WARPS][SORT_KEYS], offset[SORT_KEYS], before[SORT_KEYS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = span / SORT_WARPS;
     int first = blockIdx.x * span + warp * piece;
@@ -85,12 +93,18 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     sort_sum_blocks(offset, before, counts, keys);
     __syncthreads();
     if (warp == 0) {
-        uint32_t all = sort_scan_keys(offset, keys);
+        const bool tells = blockIdx.x == 0;
+        if (tells && out.ends) /* their counts as yet */
+            for (int key = lane; key < keys; key += 32) out.ends[key] = offset[key];
         __syncwarp();
-        if (offsets && blockIdx.x == 0) {
-            for (int key = lane; key < keys; key += 32) offsets[key] = offset[key];
-            if (lane == 0) offsets[keys] = all;
+        uint32_t all = sort_scan_keys(offset, out.unit, keys);
+        __syncwarp();
+        if (tells && out.begins) {
+            for (int key = lane; key < keys; key += 32) out.begins[key] = offset[key];
+            if (lane == 0) out.begins[keys] = all;
         }
+        if (tells && out.ends)
+            for (int key = lane; key < keys; key += 32) out.ends[key] += offset[key];
     }
     __syncthreads();
     if (threadIdx.x < keys) {
@@ -115,14 +129,14 @@ static __global__ void __launch_bounds__(SORT_THREADS)
 
 /* Sorts n >= 1 items with keys below `keys` <= SORT_KEYS; scratch: sort_scratch() bytes. */
 template <class Items>
-static void sort(Items items, int32_t *offsets, void *scratch, int n, int keys,
+static void sort(Items items, sort_places places, void *scratch, int n, int keys,
                  cudaStream_t stream) {
     uint32_t *counts = static_cast<uint32_t *>(scratch);
     int span = sort_span(n), blocks = ceil_div(n, span);
     assert(n < 1 << 30 && keys <= SORT_KEYS);
     sort_count<<<blocks, SORT_THREADS, 0, stream>>>(counts, items, n, span, keys);
     check(cudaGetLastError());
-    sort_place<<<blocks, SORT_THREADS, 0, stream>>>(offsets, counts, items, n, span, keys);
+    sort_place<<<blocks, SORT_THREADS, 0, stream>>>(places, counts, items, n, span, keys);
     check(cudaGetLastError());
 }
 #endif

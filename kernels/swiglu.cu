@@ -1,13 +1,10 @@
 /* Eight columns of a row at a time; a thread reads all it needs of them before it writes, so that
  * the results may take the place of the operands. */
 #include "swiglu.h"
+#include "swiglu.cuh"
 #include "vector.cuh"
 
 enum { THREADS = 256, UNROLL = 2 };
-
-static __device__ __forceinline__ float sigmoid(float x) {
-    return __fdividef(1, 1 + __expf(-x));
-}
 
 /* The R * F / 8 groups are shared out regardless of rows, so that all lanes have work at any F. */
 template <class T>
@@ -33,7 +30,7 @@ static __global__ void __launch_bounds__(THREADS)
         float g[8], a[8];
         unpack(g, gate[u]);
         unpack(a, up[u]);
-        for (int k = 0; k < 8; k++) a[k] *= factor[u] * (g[k] * sigmoid(g[k]));
+        for (int k = 0; k < 8; k++) a[k] = swiglu(g[k], a[k], factor[u]);
         store(h + static_cast<size_t>(group) * 8, pack<T>(a));
     }
 }
@@ -69,11 +66,8 @@ static __global__ void __launch_bounds__(WIDTH)
         unpack(d, down);
         float dgate[8], dup[8], out[8];
         for (int k = 0; k < 8; k++) {
-            float s = sigmoid(g[k]), silu = g[k] * s, a = silu * u[k], pd = factor * d[k];
-            dot += d[k] * a;
-            dgate[k] = pd * u[k] * s * (1 + g[k] * (1 - s));
-            dup[k] = pd * silu;
-            out[k] = factor * a;
+            swiglu_gradient b = swiglu_back(g[k], u[k], factor, d[k]);
+            dot += b.dp, dgate[k] = b.dgate, dup[k] = b.dup, out[k] = b.h;
         }
         store(dz + j, pack<T>(dgate));
         store(dz + F + j, pack<T>(dup));

@@ -87,8 +87,9 @@ static __device__ __forceinline__ void unpack(float (&f)[8], vec<float, 8> v) {
 
 /* Two floats rounded to nearest even, the first in the lower half. */
 static __device__ __forceinline__ unsigned pack_pair(float low, float high) {
-    __nv_bfloat162_raw r = __float22bfloat162_rn(make_float2(low, high));
-    return static_cast<unsigned>(r.x) | static_cast<unsigned>(r.y) << 16;
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 }
 
 template <class T, int W> static __device__ __forceinline__ vec<T, W> pack(const float (&f)[W]) {

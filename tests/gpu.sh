@@ -22,9 +22,10 @@ program() {
     ok $status "$2: $(grep -c '^ok' out) checks"
 }
 program ops.np1 'operations, BF16'
-TEST_ATTENTION=own program ops.np1 'operations, BF16, attention of our own'
+TEST_ATTENTION=own TEST_EXPERTS=cublaslt program ops.np1 'operations, BF16, attention of our own, a product an expert'
 TEST_FP32=1 program ops.np1 'operations, FP32'
 program recompute.np1 'recomputation, BF16'
+TEST_EXPERTS=cublaslt program golden.np1 'golden cases, BF16, a product an expert'
 TEST_ATTENTION=own program recompute.np1 'recomputation, BF16, attention of our own'
 TEST_FP32=1 program recompute.np1 'recomputation, FP32'
 program golden.np1 'golden cases, BF16'

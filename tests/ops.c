@@ -24,6 +24,8 @@ static const struct round rounds[] = {
     {1000, 512, 384, 257, 8, 2, 4, 1, 128, 0, {511, 1, 488}, 1000},
     {300, 64, 48, 37, 3, 1, 2, 2, 32, 19, {150, 1, 149}, 0},
     {513, 96, 200, 512, 16, 16, 3, 1, 256, 0, {257, 256}, 0},
+    {2500, 320, 704, 64, 3, 1, 5, 1, 64, 0, {2500}, 0},
+    {700, 192, 448, 50, 200, 3, 3, 1, 64, 0, {700}, 600},
     {260, 2048, 256, 1030, 256, 4, 16, 4, 128, 0, {129, 131}, 0},
     {0, 64, 64, 256, 4, 2, 4, 4, 16, 0, {0}, 0},
 };
@@ -310,12 +312,21 @@ static void test_balance(struct test *t, struct routed *q) {
     }
 }
 
+static size_t rows_of(const struct test *t, const struct routed *q) {
+    size_t n = area(t->r.N, t->r.A);
+    int32_t *ids = memory_alloc_array(n + 1, sizeof *ids);
+    t->s->be[0]->download(t->s->be[0], ids, q->ids.at[0], n * sizeof *ids);
+    size_t rows = pair_rows(t->s, ids, n, t->r.E);
+    memory_free(ids);
+    return rows;
+}
+
 /* Dispatch, experts, combine, and back; each stage from the same values on both sides. */
 static void test_experts(struct test *t, struct routed *q) {
     const struct round r = t->r;
     struct moe_shape shape = {.D = r.D, .F = r.F, .E = r.E, .A = r.A, .capacity = r.N};
     struct moe *moe[2];
-    size_t R = area(r.N, r.A), D = (size_t)r.D, F = (size_t)r.F, E = (size_t)r.E;
+    size_t R = rows_of(t, q), D = (size_t)r.D, F = (size_t)r.F, E = (size_t)r.E;
     float scale = 1 / sqrtf((float)r.D);
     struct pair up = pair_normal(t->s, PAIR_REAL, E * 2 * F * D, scale),
                 down = pair_normal(t->s, PAIR_REAL, E * D * F, scale),
@@ -332,7 +343,7 @@ static void test_experts(struct test *t, struct routed *q) {
                 drows = pair_poisoned(t->s, PAIR_REAL, R * D),
                 dup = pair_poisoned(t->s, PAIR_FLOAT, E * 2 * F * D),
                 dx = pair_poisoned(t->s, PAIR_REAL, area(r.N, r.D)),
-                dp = pair_poisoned(t->s, PAIR_FLOAT, R);
+                dp = pair_poisoned(t->s, PAIR_FLOAT, area(r.N, r.A));
     BOTH(moe[i] = be->moe_new(be, shape));
     BOTH(struct routing o = routing_of(q, i);
          be->moe_dispatch(be, moe[i], AT(rows), AT(q->x), &o, r.N));
@@ -350,13 +361,13 @@ static void test_experts(struct test *t, struct routed *q) {
     BOTH(be->moe_combine_backward(be, moe[i], AT(dy), AT(dout), r.N));
     check(t, "moe_combine_backward", &dy);
     for (int adds = 0; adds < 2; adds++) {
-        struct pair used = pair_normal(t->s, PAIR_REAL, R * F, 1);
+        struct pair room = pair_poisoned(t->s, PAIR_REAL, R * F);
         BOTH(be->experts_down_backward(be, moe[i], AT(dz), AT(dp_rows), AT(ddown), AT(dy), AT(z),
-                                       AT(used), AT(down), adds));
+                                       AT(room), AT(down), adds));
         check(t, "experts_down_backward: dz", &dz);
         check(t, "experts_down_backward: dp", &dp_rows);
         check(t, adds ? "experts_down_backward: dw, added" : "experts_down_backward: dw", &ddown);
-        pair_free(t->s, &used);
+        pair_free(t->s, &room);
     }
     pair_give(t->s, &dz);
     for (int adds = 0; adds < 2; adds++) {
@@ -466,6 +477,7 @@ static void test_round(struct test *t, const struct round *r) {
                      .backward = 1,
                      .attention = {.H = r->H, .G = r->G, .K = r->K, .window = r->window}};
     BOTH(be->reserve(be, w));
+    t->s->be[0]->row_unit = t->s->be[1]->row_unit;
     const struct {
         const char *name;
         void (*run)(struct test *t);

@@ -131,8 +131,7 @@ static uint64_t hash_layer(const struct trial *t, int l) {
                   {y->xn2, N * D * r},
                   {y->rstd2, N * sizeof(float)},
                   {y->rows, R * D * r},
-                  {y->z, R * 2 * F * r},
-                  {y->h, R * F * r}};
+                  {y->z, R * 2 * F * r}};
     XXH64_hash_t hash = 0;
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         void *copy = memory_alloc(arrays[i].bytes);
@@ -174,8 +173,7 @@ static size_t not_kept(const struct trial *t) {
     const struct shape *s = &t->m->s;
     size_t N = CAPACITY, D = (size_t)s->D, F = (size_t)s->F, HK = (size_t)(s->H * s->K),
            GK = (size_t)(s->G * s->K), R = t->be->moe_rows(t->be, t->m->moe),
-           rows = t->g.ep_size == 1 ? R * D : 0,
-           light = (2 * N * D + rows + R * F) * t->be->real_bytes,
+           light = 2 * N * D * t->be->real_bytes,
            heavy = (N * (HK + 2 * GK) + N * HK + N * D + R * 2 * F) * t->be->real_bytes +
                    (N * (size_t)s->H + 2 * N) * sizeof(float);
     switch (t->c->memory.recompute) {

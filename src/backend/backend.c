@@ -20,8 +20,8 @@ int backend_exists(const char *name) {
 
 char *backend_engine_refusal(const char *name, const struct backend_options *o) {
     int cuda = is_cuda(name);
-    if (o->experts == EXPERTS_GROUPED)
-        return memory_string("engine.experts: grouped is not there yet");
+    if (!cuda && o->experts == EXPERTS_GROUPED)
+        return memory_string("engine.experts: grouped needs a GPU");
     if (!cuda && o->experts == EXPERTS_CUBLASLT)
         return memory_string("engine.experts: cublaslt needs a GPU");
     if (cuda && o->experts == EXPERTS_LOOP)

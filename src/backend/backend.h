@@ -3,8 +3,8 @@
  * over this table.
  *
  * Letters as in model/shape.h. N is the number of tokens of the micro-batch (any, also 0), R the
- * number of rows that this rank's experts got. Unless said otherwise arrays are row-major, dense,
- * and lie in backend memory
+ * number of rows of this rank's experts, those that pad included. Unless said otherwise arrays are
+ * row-major, dense, and lie in backend memory
  * (`alloc`), and a call is local to the rank. "Collective" calls are made by every rank of the
  * named communicator in the same order, whatever their N. Nothing here allocates after `moe_new`.
  * Failures of the system end the program (die). */
@@ -104,6 +104,7 @@ struct backend {
     const struct grid *grid;
     uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
+    int row_unit;        /* an expert's rows begin at multiples of it; after reserve */
     int64_t waits;       /* times that the host has waited for a device */
     int sealed;          /* 1: nothing may be allocated any more; debug builds assert it */
     void *state;
@@ -211,15 +212,14 @@ struct backend {
     size_t (*moe_rows)(struct backend *be,
                        struct moe_shape s); /* largest R, for sizing the arrays below */
     /* Sends each token once to every rank that holds one of its experts, and lays the arrivals out
-     * by local expert: rows[R, D]. */
+     * by local expert, then by arrival: rows[R, D]. An expert's rows begin at a multiple of
+     * row_unit; rows that pad them are zero, here and in moe_combine_backward. */
     void (*moe_dispatch)(struct backend *be, struct moe *m, real_t *rows, const real_t *x,
                          const struct routing *r, int N);
     /* For each local expert e with weights up[e][2F, D] (gate first): z[R, 2F] = rows up^T;
      * h[R, F] = p * silu(gate) * up. */
     void (*experts_up)(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up);
-    /* h once more, from the z that experts_up made: the same bits. */
-    void (*experts_activation)(struct backend *be, struct moe *m, real_t *h, const real_t *z);
     /* y[R, D] = h down[e]^T, down[e][D, F] */
     void (*experts_down)(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down);
@@ -230,8 +230,8 @@ struct backend {
     /* The same way backward. dy[R, D] from dout[N, D]. */
     void (*moe_combine_backward)(struct backend *be, struct moe *m, real_t *dy, const real_t *dout,
                                  int N);
-    /* dz[R, 2F] and dp_rows[R] from dy; ddown[e][D, F] (+)= dy^T h. dz may be z itself; h is used
-     * up. */
+    /* dz[R, 2F] and dp_rows[R] from dy; ddown[e][D, F] (+)= dy^T h, with h made again from z. dz
+     * may be z itself; h[R, F] is room to work in. */
     void (*experts_down_backward)(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
                                   float *ddown, const real_t *dy, const real_t *z, real_t *h,
                                   const real_t *down, int accumulate);

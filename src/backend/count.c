@@ -63,9 +63,13 @@ static void reserve_cuda(struct backend *be, struct work w) {
     char why[200];
     int cudnn = BUILD_MAY_HAVE_CUDNN && c->options.attention != ATTENTION_OWN &&
                 cuda_cudnn_serves(&w, be->real_bytes, &c->options, why, sizeof why);
+    int grouped = cuda_grouped_serves(&w, be->real_bytes, &c->options, why, sizeof why);
+    size_t attention = cudnn ? cuda_cudnn_scratch(&w, 0) : cuda_own_scratch(&w),
+           experts = cuda_experts_scratch(&w, grouped);
     struct cuda_rooms rooms =
-        cuda_rooms_of(&w, be->real_bytes, cudnn ? cuda_cudnn_scratch(&w, 0) : cuda_own_scratch(&w));
+        cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     c->attention = cudnn ? "cudnn" : "own";
+    be->row_unit = cuda_row_unit(grouped);
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
@@ -73,12 +77,11 @@ static void reserve_cuda(struct backend *be, struct work w) {
 }
 
 static size_t moe_rows_cuda(struct backend *be, struct moe_shape s) {
-    (void)be;
-    return cuda_moe_rooms_of(s).rows;
+    return cuda_moe_rooms_of(s, be->row_unit).rows;
 }
 
 static struct moe *moe_new_cuda(struct backend *be, struct moe_shape s) {
-    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s);
+    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s, be->row_unit);
     for (int i = 0; i < N_CUDA_MOE_ROOMS; i++) alloc(be, rooms.bytes[i]);
     return NULL;
 }
@@ -127,6 +130,7 @@ struct backend *count_open(const char *name, const struct grid *g,
     be->name = name;
     be->grid = g;
     be->real_bytes = c->cuda && !o->fp32 ? 2 : sizeof(float);
+    be->row_unit = 1;
     be->close = count_close;
     cpu_fill_exchange(be);
     if (c->cuda) {

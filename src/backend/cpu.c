@@ -36,6 +36,7 @@ static void cpu_close(struct backend *be) {
 void cpu_open(struct backend *be) {
     int n_threads = choose_threads(be->grid);
     be->name = "cpu";
+    be->row_unit = 1;
     be->engines = "experts loop, attention own, exchange mpi";
     be->close = cpu_close;
     be->real_bytes = sizeof(float);

@@ -27,8 +27,9 @@ struct moe {
     float *got_p;         /* [arrivals, A] */
     int *row_of;          /* [arrivals, A] row of each choice; -1: elsewhere */
     /* the rows of the local experts */
+    int unit;       /* an expert's begin at multiples of it */
     int *offsets;   /* [n_local + 1] */
-    int *row_token; /* [R] arrival */
+    int *row_token; /* [R] arrival; -1: the row pads */
     float *row_p;   /* [R] */
 };
 
@@ -41,7 +42,9 @@ static size_t most_arrivals(struct backend *be, struct moe_shape s) {
 }
 
 static size_t moe_rows(struct backend *be, struct moe_shape s) {
-    return most_arrivals(be, s) * smaller(s.A, s.E / be->grid->ep_size);
+    int n_local = s.E / be->grid->ep_size;
+    return most_arrivals(be, s) * smaller(s.A, n_local) +
+           (size_t)n_local * (size_t)(be->row_unit - 1);
 }
 
 static struct moe *moe_new(struct backend *be, struct moe_shape s) {
@@ -49,7 +52,7 @@ static struct moe *moe_new(struct backend *be, struct moe_shape s) {
     int P = be->grid->ep_size;
     size_t A = (size_t)s.A, copies = (size_t)s.capacity * smaller(s.A, P),
            arrivals = most_arrivals(be, s);
-    m->s = s, m->n_ranks = P, m->n_local = s.E / P;
+    m->s = s, m->n_ranks = P, m->n_local = s.E / P, m->unit = be->row_unit;
     m->sent = memory_alloc_array((size_t)P, sizeof *m->sent);
     m->got = memory_alloc_array((size_t)P, sizeof *m->got);
     m->sent_first = memory_alloc_array((size_t)P + 1, sizeof *m->sent_first);
@@ -152,7 +155,9 @@ static void lay_out_rows(struct moe *m) {
     memset(offsets, 0, ((size_t)m->n_local + 1) * sizeof *offsets);
     for (size_t k = 0; k < (size_t)n * (size_t)A; k++)
         if (m->got_ids[k] >= 0) offsets[m->got_ids[k] + 1]++;
-    for (int e = 0; e < m->n_local; e++) offsets[e + 1] += offsets[e];
+    for (int e = 0; e < m->n_local; e++)
+        offsets[e + 1] = offsets[e] + (offsets[e + 1] + m->unit - 1) / m->unit * m->unit;
+    for (int r = 0; r < offsets[m->n_local]; r++) m->row_token[r] = -1, m->row_p[r] = 0;
     for (int i = 0; i < n; i++)
         for (int a = 0; a < A; a++) {
             size_t k = (size_t)i * (size_t)A + (size_t)a;
@@ -162,8 +167,8 @@ static void lay_out_rows(struct moe *m) {
             m->row_token[m->row_of[k]] = i;
             m->row_p[m->row_of[k]] = m->got_p[k];
         }
-    for (int e = m->n_local; e > 0; e--)
-        offsets[e] = offsets[e - 1]; /* they had moved on by one expert */
+    for (int e = m->n_local; e > 0; e--) /* they had moved on by their expert's rows */
+        offsets[e] = (offsets[e - 1] + m->unit - 1) / m->unit * m->unit;
     offsets[0] = 0;
 }
 
@@ -185,8 +190,12 @@ static void spread_rows(struct moe *m, float *rows, const float *arrivals) {
     size_t D = (size_t)m->s.D;
     int R = m->offsets[m->n_local];
 #pragma omp parallel for
-    for (int r = 0; r < R; r++)
-        memcpy(rows + (size_t)r * D, arrivals + (size_t)m->row_token[r] * D, D * sizeof *rows);
+    for (int r = 0; r < R; r++) {
+        if (m->row_token[r] < 0)
+            memset(rows + (size_t)r * D, 0, D * sizeof *rows);
+        else
+            memcpy(rows + (size_t)r * D, arrivals + (size_t)m->row_token[r] * D, D * sizeof *rows);
+    }
 }
 
 /* out[N, D] = sum over a token's rows, by expert within a rank, then by rank. */

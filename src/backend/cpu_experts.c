@@ -9,22 +9,19 @@ static inline float sigmoid(float x) {
     return 1 / (1 + cpu_exp(-x));
 }
 
-static void experts_activation(struct backend *be, struct moe *m, real_t *hv, const real_t *zv) {
-    (void)be;
-    struct moe_rows r = cpu_moe_rows(m);
-    size_t F = (size_t)r.shape.F;
-    const float *z = zv;
-    float *h = hv;
+static void activation(const struct moe_rows *r, float *h, const float *z) {
+    size_t F = (size_t)r->shape.F;
 #pragma omp parallel for
-    for (int i = 0; i < r.offsets[r.n_local]; i++) {
+    for (int i = 0; i < r->offsets[r->n_local]; i++) {
         const float *gate = z + (size_t)i * 2 * F, *u = gate + F;
-        float *out = h + (size_t)i * F, p = r.row_p[i];
+        float *out = h + (size_t)i * F, p = r->row_p[i];
         for (size_t j = 0; j < F; j++) out[j] = p * (gate[j] * sigmoid(gate[j])) * u[j];
     }
 }
 
 static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv,
                        const real_t *rowsv, const real_t *upv) {
+    (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     float *z = zv;
@@ -35,7 +32,7 @@ static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv
                  rows + first * D, (int)D, up + (size_t)e * 2 * F * D, (int)D, 0, z + first * 2 * F,
                  (int)(2 * F));
     }
-    experts_activation(be, m, hv, zv);
+    activation(&r, hv, z);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *yv, const real_t *hv,
@@ -74,28 +71,30 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dy = dyv, *z = zv, *down = downv;
     float *dz = dzv, *h = hv;
-    weight_gradients(&r, ddown, dy, D, h, F, accumulate);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F, (int)D, 1,
                  dy + first * D, (int)D, down + (size_t)e * D * F, (int)F, 0, h + first * F,
                  (int)F);
     }
-    /* h holds dh. With s = sigmoid(g), a = g s u: dp = sum dh a, dg = p dh u s (1 + g (1 - s)), du
-     * = p dh g s */
+    /* h holds dh, then p a. With s = sigmoid(g), a = g s u:
+     * dp = sum dh a, dg = p dh u s (1 + g (1 - s)), du = p dh g s */
 #pragma omp parallel for
     for (int i = 0; i < r.offsets[r.n_local]; i++) {
-        const float *gate = z + (size_t)i * 2 * F, *u = gate + F, *dh = h + (size_t)i * F;
-        float *dgate = dz + (size_t)i * 2 * F, *du = dgate + F, p = r.row_p[i], dot = 0;
+        const float *gate = z + (size_t)i * 2 * F, *u = gate + F;
+        float *dh = h + (size_t)i * F, *dgate = dz + (size_t)i * 2 * F, *du = dgate + F,
+              p = r.row_p[i], dot = 0;
 #pragma omp simd reduction(+ : dot)
         for (size_t j = 0; j < F; j++) {
             float g = gate[j], s = sigmoid(g), up = u[j], d = dh[j];
             dot += d * g * s * up;
             dgate[j] = p * d * up * s * (1 + g * (1 - s));
             du[j] = p * d * g * s;
+            dh[j] = p * (g * s) * up;
         }
         dp_rows[i] = dot;
     }
+    weight_gradients(&r, ddown, dy, D, h, F, accumulate);
 }
 
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drowsv, float *dup,
@@ -116,7 +115,6 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
 
 void cpu_fill_experts(struct backend *be) {
     be->experts_up = experts_up;
-    be->experts_activation = experts_activation;
     be->experts_down = experts_down;
     be->experts_down_backward = experts_down_backward;
     be->experts_up_backward = experts_up_backward;

@@ -83,7 +83,11 @@ static void reserve(struct backend *be, struct work w) {
     s->work = w;
     check_sizes(be, &w);
     cuda_attention_reserve(be);
-    struct cuda_rooms rooms = cuda_rooms_of(&w, be->real_bytes, cuda_attention_scratch(be));
+    cuda_experts_reserve(be);
+    size_t attention = cuda_attention_scratch(be),
+           experts = cuda_experts_scratch(&w, s->grouped != NULL);
+    struct cuda_rooms rooms =
+        cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     const size_t *bytes = rooms.bytes;
     s->chunk = rooms.chunk;
     s->scratch = be->alloc(be, bytes[CUDA_ROOM_SCRATCH]);
@@ -91,8 +95,8 @@ static void reserve(struct backend *be, struct work w) {
     s->dlogits = w.backward ? be->alloc(be, bytes[CUDA_ROOM_DLOGITS]) : NULL;
     s->losses = be->alloc(be, bytes[CUDA_ROOM_LOSSES]);
     s->rope = rope_table(be, &w, bytes[CUDA_ROOM_ROPE]);
-    be->engines = memory_format("experts cublaslt, attention %s, exchange none: one rank",
-                                cuda_attention_name(be));
+    be->engines = memory_format("experts %s, attention %s, exchange none: one rank",
+                                cuda_experts_name(be), cuda_attention_name(be));
 }
 
 static char *describe(const struct cuda_state *s) {
@@ -113,6 +117,7 @@ static void cuda_close(struct backend *be) {
     cuda_wait(be);
     cuda_collectives_close(be);
     cuda_attention_close(be);
+    cuda_experts_close(be);
     void *const all[] = {s->scratch, s->logits, s->dlogits, s->losses, s->rope};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     cuda_gemm_close(be);
@@ -143,6 +148,7 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
         cuda_check(cudaEventCreateWithFlags(&s->joined[i], cudaEventDisableTiming));
     }
     be->name = "cuda";
+    be->row_unit = 1;
     be->close = cuda_close;
     be->real_bytes = real_bytes(s->real);
     be->details = describe(s);
@@ -153,7 +159,6 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     cuda_fill_attention(be);
     cuda_fill_route(be);
     cuda_fill_exchange(be);
-    cuda_fill_experts(be);
     cuda_fill_head(be);
     cuda_fill_optimizer(be);
     cuda_fill_collectives(be);

@@ -1,6 +1,7 @@
 /* The CUDA backend, within itself: each file fills its part of the table. One GPU a rank; all work
  * is enqueued on one stream, in order, and the experts' products on a few beside it. The host waits
- * where counts are needed (moe_dispatch), in download, and nowhere else. */
+ * in download, in moe_dispatch where the experts' products are asked for one by one, and nowhere
+ * else. */
 #ifndef REGULON_BACKEND_CUDA_H
 #define REGULON_BACKEND_CUDA_H
 #include "backend/backend.h"
@@ -22,6 +23,7 @@ struct cuda_state {
     struct cuda_gemm *gemm;           /* cuda_gemm.c */
     struct cuda_attention *attention; /* cuda_attention.c */
     struct cuda_comm *comm;           /* cuda_collectives.c */
+    struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
     void *scratch;                    /* of one call at a time on the main stream */
     float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
     void *dlogits;          /* [chunk, V] */
@@ -56,7 +58,6 @@ void cuda_fill_dense(struct backend *be); /* embedding, norms, products, RoPE */
 void cuda_fill_attention(struct backend *be);
 void cuda_fill_route(struct backend *be);
 void cuda_fill_exchange(struct backend *be);
-void cuda_fill_experts(struct backend *be);
 void cuda_fill_head(struct backend *be);
 void cuda_fill_optimizer(struct backend *be);
 void cuda_fill_collectives(struct backend *be);
@@ -71,6 +72,12 @@ void cuda_attention_close(struct backend *be);
 size_t cuda_attention_scratch(const struct backend *be);
 const char *cuda_attention_name(const struct backend *be);
 void cuda_collectives_close(struct backend *be);
+/* The experts' engine, of which there are two, for what is reserved; sets row_unit. The name is not
+ * to be freed. */
+void cuda_experts_reserve(struct backend *be);
+const char *cuda_experts_name(const struct backend *be);
+void cuda_experts_close(struct backend *be);
+void cuda_fill_grouped(struct backend *be);
 
 /* Waits for the main stream; counted. */
 void cuda_wait(struct backend *be);
@@ -87,13 +94,13 @@ void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K,
 void cuda_fork(struct backend *be);
 void cuda_join(struct backend *be);
 
-/* The rows that moe_dispatch laid out: expert e has offsets[e] to offsets[e + 1] - 1 (host memory).
- */
+/* The rows that moe_dispatch laid out, on the device as route_rows.h has them. */
 struct cuda_rows {
-    int n_local, R;
+    int n_local;
     struct moe_shape shape;
-    const int32_t *offsets;
-    const float *row_p; /* [R] on the device */
+    const int32_t *offsets, *ends;
+    const float *row_p;
+    const int32_t *host_offsets; /* the same for the host; only where s->grouped is NULL */
 };
 struct cuda_rows cuda_moe_rows(const struct moe *m);
 #endif

@@ -1,7 +1,8 @@
-/* The experts by one product each, on several streams: works on any GPU, and is what grouped
- * kernels are compared with. */
+/* The experts by one product each, on several streams: works on any GPU, and is what the grouped
+ * kernels (cuda_grouped.c) are compared with. The choice between the two. */
 #include "config.h"
 #include "backend/cuda.h"
+#include "grouped_gemm.h"
 #include "swiglu.h"
 
 /* For each expert c[e] = a[e] w[e]^T (transposed) or a[e] w[e]: rows a[., K], c[., N], weights [N,
@@ -10,9 +11,10 @@ static void each_rows(struct backend *be, const struct cuda_rows *r, int transpo
                       const real_t *a, const real_t *w, real_t *c) {
     cuda_fork(be);
     for (int e = 0; e < r->n_local; e++) {
-        size_t first = (size_t)r->offsets[e];
+        size_t first = (size_t)r->host_offsets[e];
         cuda_gemm(be, 1 + e % CUDA_SIDES, CUDA_NO_TRANSPOSE, transposed,
-                  r->offsets[e + 1] - r->offsets[e], N, K, real_at(be, a, first * (size_t)K),
+                  r->host_offsets[e + 1] - r->host_offsets[e], N, K,
+                  real_at(be, a, first * (size_t)K),
                   real_at(be, w, (size_t)e * (size_t)N * (size_t)K), 0,
                   real_at(be, c, first * (size_t)N), /*c_fp32=*/0);
     }
@@ -24,26 +26,25 @@ static void each_gradient(struct backend *be, const struct cuda_rows *r, int M, 
                           const real_t *a, const real_t *b, float *dw, int accumulate) {
     cuda_fork(be);
     for (int e = 0; e < r->n_local; e++) {
-        size_t first = (size_t)r->offsets[e];
+        size_t first = (size_t)r->host_offsets[e];
         cuda_gemm(be, 1 + e % CUDA_SIDES, CUDA_TRANSPOSE, CUDA_NO_TRANSPOSE, M, N,
-                  r->offsets[e + 1] - r->offsets[e], real_at(be, a, first * (size_t)M),
+                  r->host_offsets[e + 1] - r->host_offsets[e], real_at(be, a, first * (size_t)M),
                   real_at(be, b, first * (size_t)N), accumulate ? 1 : 0,
                   dw + (size_t)e * (size_t)M * (size_t)N, /*c_fp32=*/1);
     }
     cuda_join(be);
 }
 
-static void experts_activation(struct backend *be, struct moe *m, real_t *h, const real_t *z) {
-    struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
-    swiglu_forward(s->real, h, z, r.row_p, r.R, r.shape.F, s->stream);
+static int n_rows(const struct cuda_rows *r) {
+    return r->host_offsets[r->n_local];
 }
 
 static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up) {
+    struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
     each_rows(be, &r, CUDA_TRANSPOSE, 2 * r.shape.F, r.shape.D, rows, up, z);
-    experts_activation(be, m, h, z);
+    swiglu_forward(s->real, h, z, r.row_p, n_rows(&r), r.shape.F, s->stream);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
@@ -57,9 +58,9 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
                                   const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
-    each_gradient(be, &r, r.shape.D, r.shape.F, dy, h, ddown, accumulate);
     each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.F, r.shape.D, dy, down, h); /* h holds dh */
-    swiglu_backward(s->real, dz, dp_rows, NULL, h, z, r.row_p, r.R, r.shape.F, s->stream);
+    swiglu_backward(s->real, dz, dp_rows, h, h, z, r.row_p, n_rows(&r), r.shape.F, s->stream);
+    each_gradient(be, &r, r.shape.D, r.shape.F, dy, h, ddown, accumulate);
 }
 
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
@@ -70,10 +71,35 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
     each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.D, 2 * r.shape.F, dz, up, drows);
 }
 
-void cuda_fill_experts(struct backend *be) {
+/* Without the grouped kernels: why, if the deck asks for them. */
+static void refuse_grouped(const struct backend *be, const char *why) {
+    if (cuda_state(be)->options.experts == EXPERTS_GROUPED && be->grid->rank == 0)
+        die_user(EXIT_CONFIG, "engine.experts=grouped cannot serve here: %s", why);
+}
+
+void cuda_experts_reserve(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    char reason[200];
+    const char *why = reason;
+    if (cuda_grouped_serves(&s->work, be->real_bytes, &s->options, reason, sizeof reason))
+        s->grouped = grouped_open(&why);
+    if (!s->grouped) refuse_grouped(be, why);
+    user_agree();
+    be->row_unit = cuda_row_unit(s->grouped != NULL);
+    if (s->grouped) {
+        cuda_fill_grouped(be);
+        return;
+    }
     be->experts_up = experts_up;
-    be->experts_activation = experts_activation;
     be->experts_down = experts_down;
     be->experts_down_backward = experts_down_backward;
     be->experts_up_backward = experts_up_backward;
+}
+
+const char *cuda_experts_name(const struct backend *be) {
+    return cuda_state(be)->grouped ? "grouped" : "cublaslt";
+}
+
+void cuda_experts_close(struct backend *be) {
+    grouped_close(cuda_state(be)->grouped);
 }

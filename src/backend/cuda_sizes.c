@@ -1,6 +1,7 @@
 #include "config.h"
 #include "backend/cuda_sizes.h"
 #include "base/memory.h"
+#include "grouped_sizes.h"
 #include "scratch.h"
 #include <stdio.h>
 
@@ -19,7 +20,7 @@ static int chunk_of(const struct work *w) {
     return chunk > w->N ? w->N : chunk;
 }
 
-struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t attention_scratch) {
+struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t engine_scratch) {
     struct cuda_rooms r = {0};
     size_t *bytes = r.bytes;
     bytes[CUDA_ROOM_STAGED] = real_bytes == sizeof(float) ? 0 : CUDA_STAGED * sizeof(float);
@@ -30,13 +31,19 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
     logits = (size_t)r.chunk * (size_t)w->V;
     bytes[CUDA_ROOM_SCRATCH] = most(most(most(embed_scratch(w->N, w->D), norm_scratch(w->D)),
                                          most(route_scratch(w->E), sum_scratch())),
-                                    attention_scratch);
+                                    engine_scratch);
     bytes[CUDA_ROOM_LOGITS] = logits * sizeof(float);
     bytes[CUDA_ROOM_DLOGITS] = w->backward ? logits * real_bytes : 0;
     bytes[CUDA_ROOM_LOSSES] = N * sizeof(double);
     bytes[CUDA_ROOM_ROPE] = N * K * sizeof(float);
     bytes[CUDA_ROOM_BEGIN] = bytes[CUDA_ROOM_END] = (N + 1) * sizeof(int32_t);
     return r;
+}
+
+size_t cuda_experts_scratch(const struct work *w, int grouped) {
+    struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
+    return grouped && w->backward ? grouped_parts(cuda_moe_rooms_of(s, cuda_row_unit(1)).rows, w->F)
+                                  : 0;
 }
 
 size_t cuda_own_scratch(const struct work *w) {
@@ -68,11 +75,27 @@ int cuda_cudnn_serves(const struct work *w, size_t real_bytes, const struct back
     return !reason && cudnn_sizes_serve(&s, why, size);
 }
 
-struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s) {
-    struct cuda_moe_rooms r = {.rows = (size_t)s.capacity * (size_t)s.A};
+int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct backend_options *o,
+                        char *why, size_t size) {
+    const char *reason = NULL;
+    if (real_bytes == sizeof(float)) reason = "they compute in BF16";
+    if (w->D % GROUPED_UNIT) reason = "model.hidden_size must be a multiple of 64";
+    if (w->F % GROUPED_UNIT) reason = "model.intermediate_size must be a multiple of 64";
+    if (o->experts == EXPERTS_CUBLASLT) reason = "engine.experts says so";
+    if (reason) snprintf(why, size, "%s", reason);
+    return !reason;
+}
+
+int cuda_row_unit(int grouped) {
+    return grouped ? GROUPED_ROWS : 1;
+}
+
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit) {
+    size_t unit = (size_t)row_unit, choices = (size_t)s.capacity * (size_t)s.A;
+    struct cuda_moe_rooms r = {.rows = (choices + (size_t)s.E * (unit - 1)) / unit * unit};
     r.bytes[CUDA_MOE_OFFSETS] = ((size_t)s.E + 1) * sizeof(int32_t);
-    r.bytes[CUDA_MOE_ROW_OF] = r.rows * sizeof(int32_t);
-    r.bytes[CUDA_MOE_ROW_TOKEN] = r.rows * sizeof(int32_t);
+    r.bytes[CUDA_MOE_ENDS] = (size_t)s.E * sizeof(int32_t);
+    r.bytes[CUDA_MOE_ROW_OF] = choices * sizeof(int32_t);
     r.bytes[CUDA_MOE_ROW_P] = r.rows * sizeof(float);
     return r;
 }

@@ -28,9 +28,9 @@ struct cuda_rooms {
     size_t bytes[N_CUDA_ROOMS];
 };
 
-/* STAGED and WORKSPACES do not depend on the work, which may be NULL for them. attention_scratch:
- * of the engine; see below. */
-struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t attention_scratch);
+/* STAGED and WORKSPACES do not depend on the work, which may be NULL for them. engine_scratch: the
+ * most of those below. */
+struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t engine_scratch);
 
 /* Scratch of the own kernel, which serves what cuDNN does not, and of both (workspace as in
  * cudnn_sizes.h). */
@@ -43,18 +43,29 @@ struct cudnn_attention_sizes cuda_cudnn_sizes(const struct work *w);
 int cuda_cudnn_serves(const struct work *w, size_t real_bytes, const struct backend_options *o,
                       char *why, size_t size);
 
+/* 1 when these options and sizes let the grouped kernels multiply the experts' matrices, else 0 and
+ * the reason in why[size]. A build or a device may still refuse. */
+int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct backend_options *o,
+                        char *why, size_t size);
+
+/* backend.h's row_unit, with the grouped kernels and without. */
+int cuda_row_unit(int grouped);
+
 /* Arrays of struct moe, and the largest R. */
 enum cuda_moe_room {
-    CUDA_MOE_OFFSETS,   /* [E + 1] */
-    CUDA_MOE_ROW_OF,    /* [N, A] row of each choice */
-    CUDA_MOE_ROW_TOKEN, /* [R] */
-    CUDA_MOE_ROW_P,     /* [R] */
+    CUDA_MOE_OFFSETS, /* [E + 1] */
+    CUDA_MOE_ENDS,    /* [E] */
+    CUDA_MOE_ROW_OF,  /* [N, A] row of each choice */
+    CUDA_MOE_ROW_P,   /* [R] */
     N_CUDA_MOE_ROOMS
 };
 struct cuda_moe_rooms {
     size_t rows, bytes[N_CUDA_MOE_ROOMS];
 };
-struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s);
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit);
+
+/* Scratch of the experts' engine. */
+size_t cuda_experts_scratch(const struct work *w, int grouped);
 
 /* What an allocation of these bytes takes. */
 size_t cuda_alloc_bytes(size_t bytes);

@@ -21,12 +21,25 @@ static const char help[] =
     "sizes: exit code 70\n"
     "where one is wrong. Small shapes are for CPUs: the default is mixtral on a GPU, small "
     "without.\n"
-    "Keys as in a deck: backend, deterministic, engine.*, precision.recipe.\n";
+    "Keys as in a deck: backend, deterministic, engine.*, precision.recipe.\n"
+    "regulon bench gemm [--shape mixtral|fine|sonic] [--tokens N] [--routing balanced|skew:S|half|"
+    "empty|one]\n"
+    "[--seconds S] [--csv FILE] [key=value ...]\n"
+    "The products of the experts on a GPU: TFLOP/s of rows that are of use by the grouped kernels, "
+    "beside one dense\n"
+    "product of cuBLASLt's of as many FLOPs and beside a product an expert with counts known to "
+    "the host; taking turns,\n"
+    "each for S seconds (2). Routing: skew:S is log-normal with sigma S; half: one expert has half "
+    "of the tokens; empty:\n"
+    "a third of the experts have none; one: one has all.\n";
 
 struct options {
+    enum what { OPS, GEMM } what;
     const struct shape_kind *shape; /* NULL: not given */
     int64_t tokens;                 /* 0: the shape's */
     const char *csv;
+    const char *routing;
+    double seconds; /* of gemm's measurements */
     char **words; /* [n_words] keys */
     int n_words;
 };
@@ -50,12 +63,21 @@ static int is_key(const char *word) {
 static int read_option(struct options *o, const char *name, const char *value, const char **takes) {
     *takes = NULL;
     if (strcmp(name, "--shape") == 0) {
-        *takes = "mixtral, fine or small";
+        *takes = "mixtral, fine, sonic or small";
         return value && (o->shape = find_shape(value));
     }
     if (strcmp(name, "--tokens") == 0) {
         *takes = "a number of tokens, 1 to 1048576";
         return value && text_to_int(value, &o->tokens) && o->tokens > 0 && o->tokens <= 1 << 20;
+    }
+    if (o->what == GEMM && strcmp(name, "--routing") == 0) {
+        double weight;
+        *takes = "balanced, skew:S with S from 0 to 5, half, empty or one";
+        return value && routing_weights(o->routing = value, &weight, 1);
+    }
+    if (o->what == GEMM && strcmp(name, "--seconds") == 0) {
+        *takes = "seconds, 0.01 to 60";
+        return value && text_to_real(value, &o->seconds) && o->seconds >= 0.01 && o->seconds <= 60;
     }
     if (strcmp(name, "--csv") == 0) {
         *takes = "a file to write";
@@ -65,10 +87,14 @@ static int read_option(struct options *o, const char *name, const char *value, c
 }
 
 static struct options read_options(int argc, char **argv) {
-    struct options o = {.words = memory_alloc_array((size_t)argc + 1, sizeof *o.words)};
-    if (argc < 1 || strcmp(argv[0], "ops") != 0) {
+    struct options o = {.words = memory_alloc_array((size_t)argc + 1, sizeof *o.words),
+                        .routing = "balanced",
+                        .seconds = 2};
+    int gemm = argc > 0 && strcmp(argv[0], "gemm") == 0;
+    o.what = gemm ? GEMM : OPS;
+    if (argc < 1 || (!gemm && strcmp(argv[0], "ops") != 0)) {
         if (log_rank() == 0)
-            die_user(EXIT_USAGE, "bench: what? regulon bench ops; see regulon bench --help");
+            die_user(EXIT_USAGE, "bench: what? regulon bench ops or gemm; see regulon bench --help");
         user_agree();
     }
     for (int i = 1; i < argc; i++) {
@@ -108,6 +134,23 @@ static FILE *open_csv(const char *path) {
     FILE *f = path ? fopen(path, "w") : NULL;
     if (path && !f) die_user(EXIT_IO, "--csv: cannot write %s: %s", path, strerror(errno));
     return f;
+}
+
+static void bench_gemm(struct backend *be, const struct options *o, const struct sizes *z,
+                       FILE *csv) {
+#ifdef HAVE_CUDA
+    if (be->gpu) {
+        double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
+        ops_reserve(be, z);
+        routing_weights(o->routing, weights, z->E);
+        gemm_run(be, z, o->routing, weights, o->seconds, csv);
+        memory_free(weights);
+        return;
+    }
+#endif
+    (void)o, (void)z, (void)csv;
+    die_user(EXIT_CONFIG, "bench gemm needs a GPU and the grouped kernels; the backend is %s",
+             be->name);
 }
 
 int bench_main(int argc, char **argv) {

@@ -23,6 +23,7 @@ struct data {
     unsigned results; /* bit k: array k is compared */
     int32_t *cu_seqlens;
     struct moe *moe[2];
+    size_t R; /* rows of the experts, those that pad included */
 };
 
 struct operation {

@@ -209,7 +209,7 @@ static double time_operation(struct sides *s, const struct operation *o, const s
 
 /* ---- the table ---- */
 
-static void reserve(struct backend *be, const struct sizes *z) {
+void ops_reserve(struct backend *be, const struct sizes *z) {
     be->reserve(be, (struct work){.N = z->N,
                                   .D = z->D,
                                   .F = z->F,
@@ -229,7 +229,8 @@ static double *errors_of_all(const struct grid *g, struct backend *be, const str
     struct sides s = {.be = {backend_open("cpu", g, NULL), be}};
     size_t n = n_ops_dense + n_ops_experts;
     double *errors = memory_alloc_array(n, sizeof *errors);
-    for (int i = 0; i < 2; i++) reserve(s.be[i], z), s.be[i]->forced = 1;
+    for (int i = 0; i < 2; i++) ops_reserve(s.be[i], z), s.be[i]->forced = 1;
+    s.be[0]->row_unit = be->row_unit;
     for (size_t i = 0; i < n; i++) errors[i] = worst_error(&s, operation(i), z);
     backend_close(s.be[0]);
     return errors;
@@ -261,7 +262,7 @@ int ops_run(const struct grid *g, open_backend *open, void *context, const struc
     int n_wrong = 0;
     backend_close(be);
     be = open(context);
-    reserve(be, z);
+    ops_reserve(be, z);
     struct sides s = {.be = {NULL, be}};
     printf(
         "# backend %s (%s); %s\n# shape %s: N %d, D %d, F %d, V %d, E %d, A %d, H %d, G %d, K %d, "

@@ -12,6 +12,9 @@ struct shape_kind {
 extern const struct shape_kind shape_kinds[];
 extern const size_t n_shape_kinds;
 
+/* Asks the backend for what a model of these sizes would. */
+void ops_reserve(struct backend *be, const struct sizes *z);
+
 /* Opens backends on one rank; the caller closes them. */
 typedef struct backend *open_backend(void *context);
 

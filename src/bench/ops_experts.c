@@ -41,6 +41,7 @@ static void choose_experts(struct data *d) {
         qsort(ids + i * A, A, sizeof *ids, ascending);
     }
     data_ints(d, ids, N * A);
+    d->R = pair_rows(d->s, ids, N * A, d->z.E);
     memory_free(ids);
 }
 
@@ -123,7 +124,7 @@ static void dispatch(struct data *d, struct backend *be, int side) {
 /* rows[R, D] at FIRST */
 static void make_moe(struct data *d) {
     make_routed(d);
-    data_write(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.D);
+    data_write(d, PAIR_REAL, d->R * (size_t)d->z.D);
     for (int i = 0; i < 2; i++) {
         if (!d->s->be[i]) continue;
         d->moe[i] = d->s->be[i]->moe_new(d->s->be[i], moe_of(&d->z));
@@ -138,7 +139,7 @@ static double cost_permute(const struct sizes *z, double r) {
 
 static void make_combine(struct data *d) {
     make_moe(d);
-    data_read(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.D, 1);
+    data_read(d, PAIR_REAL, d->R * (size_t)d->z.D, 1);
     d->results = 0;
     data_write(d, PAIR_REAL, area(d->z.N, d->z.D));
 }
@@ -151,7 +152,7 @@ static void make_combine_backward(struct data *d) {
     make_moe(d);
     d->results = 0;
     data_read(d, PAIR_REAL, area(d->z.N, d->z.D), 1);
-    data_write(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.D);
+    data_write(d, PAIR_REAL, d->R * (size_t)d->z.D);
 }
 
 static void run_combine_backward(struct data *d, struct backend *be, int side) {
@@ -161,10 +162,10 @@ static void run_combine_backward(struct data *d, struct backend *be, int side) {
 static void make_dispatch_backward(struct data *d) {
     make_moe(d);
     d->results = 0;
-    data_read(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.D, 1);
-    data_read(d, PAIR_FLOAT, rows(&d->z), 1);
+    data_read(d, PAIR_REAL, d->R * (size_t)d->z.D, 1);
+    data_read(d, PAIR_FLOAT, d->R, 1);
     data_write(d, PAIR_REAL, area(d->z.N, d->z.D));
-    data_write(d, PAIR_FLOAT, rows(&d->z));
+    data_write(d, PAIR_FLOAT, d->R);
 }
 
 static void run_dispatch_backward(struct data *d, struct backend *be, int side) {
@@ -182,30 +183,12 @@ static void make_up(struct data *d) {
     make_moe(d);
     d->results = 0;
     data_read(d, PAIR_REAL, 2 * weights(&d->z), 1 / sqrtf((float)d->z.D));
-    data_write(d, PAIR_REAL, rows(&d->z) * 2 * (size_t)d->z.F);
-    data_write(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.F);
+    data_write(d, PAIR_REAL, d->R * 2 * (size_t)d->z.F);
+    data_write(d, PAIR_REAL, d->R * (size_t)d->z.F);
 }
 
 static void run_up(struct data *d, struct backend *be, int side) {
     be->experts_up(be, d->moe[side], P(FIRST + 2), P(FIRST + 3), P(FIRST), P(FIRST + 1));
-}
-
-/* z is where experts_up has it: at FIRST + 2. */
-static void run_activation(struct data *d, struct backend *be, int side) {
-    be->experts_activation(be, d->moe[side], P(FIRST + 3), P(FIRST + 2));
-}
-
-static void make_activation(struct data *d) {
-    make_up(d);
-    for (int i = 0; i < 2; i++)
-        if (d->s->be[i]) run_up(d, d->s->be[i], i);
-    pair_give(d->s, &d->p[FIRST + 2]);
-    if (d->s->be[0]) pair_poison(d->s, &d->p[FIRST + 3]);
-    d->results = 1U << (FIRST + 3);
-}
-
-static double cost_activation(const struct sizes *z, double r) {
-    return (double)rows(z) * (3.0 * z->F * r + 4);
 }
 
 static double cost_down(const struct sizes *z, double r) {
@@ -225,8 +208,8 @@ static void make_down(struct data *d) {
     make_moe(d);
     d->results = 0;
     data_read(d, PAIR_REAL, weights(&d->z), 1 / sqrtf((float)d->z.F));
-    data_read(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.F, 1);
-    data_write(d, PAIR_REAL, rows(&d->z) * (size_t)d->z.D);
+    data_read(d, PAIR_REAL, d->R * (size_t)d->z.F, 1);
+    data_write(d, PAIR_REAL, d->R * (size_t)d->z.D);
 }
 
 static void run_down(struct data *d, struct backend *be, int side) {
@@ -236,13 +219,13 @@ static void run_down(struct data *d, struct backend *be, int side) {
 enum { D_DOWN = FIRST + 1, D_DY, D_Z, D_H, D_DZ, D_DP, D_DW };
 
 static void make_down_backward(struct data *d) {
-    size_t R = rows(&d->z), F = (size_t)d->z.F;
     make_moe(d);
+    size_t R = d->R, F = (size_t)d->z.F;
     d->results = 0;
     data_read(d, PAIR_REAL, weights(&d->z), 1 / sqrtf((float)d->z.F));
     data_read(d, PAIR_REAL, R * (size_t)d->z.D, 1);
     data_read(d, PAIR_REAL, R * 2 * F, 1);
-    data_read(d, PAIR_REAL, R * F, 1); /* used up */
+    data_read(d, PAIR_REAL, R * F, 0); /* room */
     data_write(d, PAIR_REAL, R * 2 * F);
     data_write(d, PAIR_FLOAT, R);
     data_write(d, PAIR_FLOAT, weights(&d->z));
@@ -254,8 +237,8 @@ static void run_down_backward(struct data *d, struct backend *be, int side) {
 }
 
 static void make_up_backward(struct data *d) {
-    size_t R = rows(&d->z), D = (size_t)d->z.D;
     make_moe(d);
+    size_t R = d->R, D = (size_t)d->z.D;
     d->results = 0;
     data_read(d, PAIR_REAL, 2 * weights(&d->z), 1 / sqrtf((float)d->z.D));
     data_read(d, PAIR_REAL, R * 2 * (size_t)d->z.F, 1);
@@ -273,7 +256,6 @@ const struct operation ops_experts[] = {
     {"route_backward", make_route_backward, run_route_backward, cost_route_backward, 0},
     {"moe_dispatch", make_moe, dispatch, cost_permute, 0},
     {"experts_up", make_up, run_up, cost_up, 1},
-    {"experts_activation", make_activation, run_activation, cost_activation, 0},
     {"experts_down", make_down, run_down, cost_down, 1},
     {"moe_combine", make_combine, run_combine, cost_permute, 0},
     {"moe_combine_backward", make_combine_backward, run_combine_backward, cost_permute, 0},

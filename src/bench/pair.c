@@ -146,3 +146,12 @@ size_t pair_differ(struct sides *s, const struct pair *p) {
     memory_free(b);
     return n;
 }
+
+size_t pair_rows(const struct sides *s, const int32_t *ids, size_t n, int E) {
+    size_t *counts = memory_alloc_array((size_t)E, sizeof *counts), rows = 0,
+           unit = (size_t)s->be[1]->row_unit;
+    for (size_t i = 0; i < n; i++) counts[ids[i]]++;
+    for (int e = 0; e < E; e++) rows += (counts[e] + unit - 1) / unit * unit;
+    memory_free(counts);
+    return rows;
+}

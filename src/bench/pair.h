@@ -36,6 +36,10 @@ void pair_give(struct sides *s, struct pair *p);
 double pair_error(struct sides *s, const struct pair *p);
 size_t pair_differ(struct sides *s, const struct pair *p);
 
+/* Rows that moe_dispatch lays out for n (token, choice) pairs with these of E experts, those that
+ * pad included. Both sides must have the same row_unit. */
+size_t pair_rows(const struct sides *s, const int32_t *ids, size_t n, int E);
+
 /* A copy in host memory, FP64, of side 0 or 1; the caller frees it. */
 double *pair_values(struct sides *s, const struct pair *p, int side);
 #endif

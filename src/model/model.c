@@ -16,7 +16,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->moe = (struct moe_shape){.D = s.D, .F = s.F, .E = s.E, .A = s.A, .capacity = capacity};
     m->params = params_new(&s, be->grid, c);
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
-           r = be->real_bytes, rows = be->moe_rows(be, m->moe), HK = (size_t)(s.H * s.K);
+           r = be->real_bytes, HK = (size_t)(s.H * s.K), rows;
     be->reserve(be, (struct work){.N = capacity,
                                   .D = s.D,
                                   .F = s.F,
@@ -26,6 +26,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                                   .attention = m->attention,
                                   .theta = s.theta,
                                   .backward = with_gradients});
+    rows = be->moe_rows(be, m->moe);
     m->weights = be->alloc(be, m->params->size * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
     m->counts = be->alloc(be, L * E * sizeof *m->counts);

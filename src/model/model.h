@@ -24,7 +24,7 @@ struct layer_state {
     struct moe *moe;
     real_t *rows; /* [R, D] what the experts got */
     real_t *z;    /* [R, 2F] gate and up, before the activation */
-    real_t *h;    /* [R, F] after it */
+    real_t *h;    /* [R, F] after it; no layer keeps it */
 };
 
 /* What a step sums up, in backend memory, doubles[SUMS_ENTROPY + L] and then counts[L, E]: of the

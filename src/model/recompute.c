@@ -7,7 +7,7 @@
 #include "model/block.h"
 #include <string.h>
 
-enum { FORWARD_ONLY = RECOMPUTE_LAYER + 1, N_ROOMS = 12 };
+enum { NEVER = -1, FORWARD_ONLY = RECOMPUTE_LAYER + 1, N_ROOMS = 12 };
 
 struct room {
     size_t at;    /* where struct layer_state has the pointer */
@@ -16,8 +16,10 @@ struct room {
 };
 #define AT(member) offsetof(struct layer_state, member)
 
-/* RECOMPUTE_NONE: what memory-bound operations make again. rows could only be had again from other
- * ranks by another exchange. RECOMPUTE_ACTIVATION: what it takes products or attention. */
+/* RECOMPUTE_NONE: what memory-bound operations make again. RECOMPUTE_ACTIVATION: what it takes
+ * products or attention. NEVER: rows, which a copy of xn2 makes again where nothing is exchanged;
+ * from other ranks they could be had again only by another exchange. h, which the experts' backward
+ * pass makes again from z. */
 static void list_rooms(const struct model *m, size_t R, struct room rooms[N_ROOMS]) {
     const struct shape *s = &m->s;
     size_t N = (size_t)m->capacity, D = (size_t)s->D, F = (size_t)s->F, HK = (size_t)(s->H * s->K),
@@ -33,9 +35,9 @@ static void list_rooms(const struct model *m, size_t R, struct room rooms[N_ROOM
         {AT(x2), RECOMPUTE_ACTIVATION, N * D * r},
         {AT(xn2), RECOMPUTE_NONE, N * D * r},
         {AT(rstd2), RECOMPUTE_ACTIVATION, N * f},
-        {AT(rows), alone ? RECOMPUTE_NONE : RECOMPUTE_LAYER, R * D * r},
+        {AT(rows), alone ? NEVER : RECOMPUTE_LAYER, R * D * r},
         {AT(z), RECOMPUTE_ACTIVATION, R * 2 * F * r},
-        {AT(h), RECOMPUTE_NONE, R * F * r},
+        {AT(h), NEVER, R * F * r},
     };
     memcpy(rooms, all, sizeof all);
 }
@@ -112,22 +114,29 @@ void recompute_free_layers(struct model *m) {
     memory_free(m->layers);
 }
 
-void recompute_layer(struct model *m, int layer) {
+/* The stream and attention of a layer; true if its z is gone, too. */
+static int make_again(struct model *m, int layer) {
     struct backend *be = m->be;
     struct layer_state *y = &m->layers[layer];
     const struct layer_params *p = &m->params->layers[layer];
     int N = m->N, D = m->s.D, whole = m->config->memory.recompute == RECOMPUTE_LAYER;
-    if (layer >= n_recomputed(m) - 1) return; /* it has all that it needs */
     be->add_norm(be, y->x1, y->xn1, y->rstd1, y->x1, NULL, model_weight(m, p->norm1), m->s.eps, N,
                  D);
     if (whole) attention_forward(m, layer);
     be->add_norm(be, y->x2, y->xn2, y->rstd2, whole ? y->x1 : y->x2, whole ? m->delta : NULL,
                  model_weight(m, p->norm2), m->s.eps, N, D);
+    return whole;
+}
+
+void recompute_layer(struct model *m, int layer) {
+    struct backend *be = m->be;
+    struct layer_state *y = &m->layers[layer];
+    int lacks_z = layer < n_recomputed(m) - 1 && make_again(m, layer);
     /* On one rank the way from a token's array to its experts' rows is the same for the token as
      * for the gradient of its result. */
-    if (be->grid->ep_size == 1) be->moe_combine_backward(be, y->moe, y->rows, y->xn2, N);
-    if (whole)
-        be->experts_up(be, y->moe, y->z, y->h, y->rows, model_weight(m, p->up));
-    else
-        be->experts_activation(be, y->moe, y->h, y->z);
+    if (be->grid->ep_size == 1 && layer < m->s.L - 1)
+        be->moe_combine_backward(be, y->moe, y->rows, y->xn2, m->N);
+    if (lacks_z)
+        be->experts_up(be, y->moe, y->z, y->h, y->rows,
+                       model_weight(m, m->params->layers[layer].up));
 }

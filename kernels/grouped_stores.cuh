@@ -1,0 +1,334 @@
+/* How the results of a tile leave a block. Each warp stores its 16 rows in boxes of 16 lines of 128
+ * bytes, through two places of its own in shared memory, without waiting for other warps. What the
+ * accumulators hold moves to registers when a tile is done, so that the next one can begin at once;
+ * the boxes leave behind its products, a step of depth at a time.
+ *
+ * A held pair is two columns in BF16, at [group of 8 columns][row l / 4, row l / 4 + 8] of lane l.
+ */
+#ifndef REGULON_KERNELS_GROUPED_STORES_CUH
+#define REGULON_KERNELS_GROUPED_STORES_CUH
+#include "grouped_tiles.cuh"
+#include "mma.cuh"
+#include "swiglu.cuh"
+#include "vector.cuh"
+
+namespace grouped_gemm {
+
+/* Tensor maps of a launch: operands, results (c, and h of UP and DOWN_BACKWARD), z to be read. */
+struct maps {
+    CUtensorMap a, b, c, h, z;
+};
+
+#if HOPPER
+
+static __device__ __forceinline__ float low(uint32_t pair) {
+    return __uint_as_float(pair << 16);
+}
+
+static __device__ __forceinline__ float high(uint32_t pair) {
+    return __uint_as_float(pair & 0xffff0000u);
+}
+
+template <int PRODUCT> struct results {
+    /* boxes of 64 columns BF16, 32 FP32; of the 8 of WEIGHTS 4 are stored at once */
+    static constexpr int BOXES = PRODUCT == UP ? 1 : 4;
+    /* UP: gate, up, h of a box. DOWN_BACKWARD: z is asked for; time; two halves; h */
+    static constexpr int PARTS = PRODUCT == UP ? 3 : PRODUCT == DOWN_BACKWARD ? 5 : 1;
+    static constexpr int STEPS = BOXES * PARTS;
+    static constexpr int HELD = PRODUCT == UP ? 32 : 16 * BOXES;
+
+    const maps &m;
+    const work &w;
+    uint32_t boxes, loaded; /* shared memory */
+    int lane;
+    uint32_t parity; /* of loaded */
+    int slot;        /* the place that is used next */
+    int step;        /* STEPS: nothing is held */
+    int expert;      /* whose results are held: of the tile */
+    int row, col;    /* of this warp's first */
+    float p[2];      /* UP, DOWN_BACKWARD: of row lane / 4 and of the one 8 further */
+    float dp[2];     /* DOWN_BACKWARD */
+    uint32_t held[HELD];
+
+    __device__ results(shared &s, const maps &m, const work &w, int warp)
+        : m(m), w(w), boxes(shared_address(s.boxes[warp])), loaded(shared_address(&s.loaded[warp])),
+          lane(threadIdx.x % 32), parity(0), slot(0), step(STEPS) {}
+
+    /* A place whose last store, two ago, has been read. */
+    __device__ __forceinline__ uint32_t free_box() {
+        if (lane == 0) hopper::stores_read<1>();
+        __syncwarp();
+        return boxes + slot * BOX_BYTES;
+    }
+
+    template <int RANK>
+    __device__ __forceinline__ void send(const CUtensorMap &map, uint32_t box, hopper::place at) {
+        hopper::writes_to_copies();
+        __syncwarp();
+        if (lane == 0) {
+            if (PRODUCT == WEIGHTS && w.add)
+                hopper::box_add(&map, box, at);
+            else
+                hopper::box_store<RANK>(&map, box, at);
+            hopper::stores_commit();
+        }
+        slot ^= 1;
+    }
+
+    /* Line and chunk of 16 bytes where matrices of 8 columns j and j + 1 begin for this lane. */
+    __device__ __forceinline__ uint32_t chunk(uint32_t box, int j) const {
+        return box + (lane & 15) * 128 + (((j + (lane >> 4)) ^ (lane & 7)) << 4);
+    }
+
+    __device__ __forceinline__ void write_box(uint32_t box, const uint32_t *pairs) {
+#pragma unroll
+        for (int j = 0; j < 8; j += 2)
+            hopper::store_matrices(chunk(box, j), pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2],
+                                   pairs[2 * j + 3]);
+    }
+
+    /* 16 rows x 64 columns */
+    template <int RANK>
+    __device__ __forceinline__ void store_pairs(const CUtensorMap &map, const uint32_t *pairs,
+                                                hopper::place at) {
+        const uint32_t box = free_box();
+        write_box(box, pairs);
+        send<RANK>(map, box, at);
+    }
+
+    /* 16 rows x 32 columns in FP32. Lanes of odd rows take the groups of columns in another order,
+     * so that the 8-byte stores of half a warp meet different banks. */
+    template <class T> __device__ __forceinline__ void store_floats(const T *v, int c) {
+        const uint32_t box = free_box();
+        const int line = lane >> 2, odd = line & 1;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int other = i ^ 2, group = odd ? other : i;
+            const T *x = v + i * 4, *y = v + other * 4;
+            const uint32_t at =
+                box + line * 128 + (((2 * group + ((lane & 3) >> 1)) ^ line) << 4) + (lane & 1) * 8;
+            const T v0 = odd ? y[0] : x[0], v1 = odd ? y[1] : x[1], v2 = odd ? y[2] : x[2],
+                    v3 = odd ? y[3] : x[3];
+            hopper::store_pair(at, bits(v0), bits(v1));
+            hopper::store_pair(at + 1024, bits(v2), bits(v3));
+        }
+        send<3>(m.c, box, {{c, row, expert}});
+    }
+    static __device__ __forceinline__ uint32_t bits(float x) {
+        return __float_as_uint(x);
+    }
+    static __device__ __forceinline__ uint32_t bits(uint32_t x) {
+        return x;
+    }
+
+    static __device__ __forceinline__ uint32_t up_pair(uint32_t gate, uint32_t up, float p) {
+        return pack_pair(swiglu(low(gate), low(up), p), swiglu(high(gate), high(up), p));
+    }
+
+    /* UP: gate (0), up (1) or h (2) of 64 columns */
+    template <int WHAT>
+    __device__ __forceinline__ void store_up(const uint32_t *gate, const uint32_t *up, int c) {
+        if constexpr (WHAT < 2) {
+            store_pairs<3>(m.c, WHAT ? up : gate, {{c, WHAT, row}});
+        } else {
+            const uint32_t box = free_box();
+#pragma unroll
+            for (int j = 0; j < 8; j += 2) {
+                uint32_t h[4];
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    h[k] = up_pair(gate[2 * j + k], up[2 * j + k], p[k % 2]);
+                hopper::store_matrices(chunk(box, j), h[0], h[1], h[2], h[3]);
+            }
+            send<2>(m.h, box, {{c, row}});
+        }
+    }
+
+    /* ---- DOWN_BACKWARD: the gradient through the activation. Box i of dh is held; gate and up of
+     * the same columns come into the two places, become dgate and dup there, and leave; then h
+     * takes the place of dh. ---- */
+
+    __device__ __forceinline__ void ask_for_z(int c) {
+        if (lane != 0) return;
+        hopper::stores_read<0>();
+        hopper::barrier_expect(loaded, 2 * BOX_BYTES);
+        hopper::box_load<3>(boxes, &m.z, loaded, {{c, 0, row}});
+        hopper::box_load<3>(boxes + BOX_BYTES, &m.z, loaded, {{c, 1, row}});
+    }
+
+    /* Pair k of a box: two columns of one row. */
+    __device__ __forceinline__ void back_pair(uint32_t &gate, uint32_t &up, uint32_t &dh, int k) {
+        swiglu_gradient l = swiglu_back(low(gate), low(up), p[k % 2], low(dh)),
+                        r = swiglu_back(high(gate), high(up), p[k % 2], high(dh));
+        dp[k % 2] += l.dp;
+        dp[k % 2] += r.dp;
+        gate = pack_pair(l.dgate, r.dgate), up = pack_pair(l.dup, r.dup);
+        dh = pack_pair(l.h, r.h);
+    }
+
+    /* Columns 0 .. 31 or 32 .. 63 of the box. */
+    template <int HALF> __device__ __forceinline__ void back_half(uint32_t *dh) {
+#pragma unroll
+        for (int j = 4 * HALF; j < 4 * HALF + 4; j += 2) {
+            uint32_t gate[4], up[4];
+            load_matrices(gate, chunk(boxes, j));
+            load_matrices(up, chunk(boxes + BOX_BYTES, j));
+#pragma unroll
+            for (int k = 0; k < 4; k++) back_pair(gate[k], up[k], dh[2 * j + k], k);
+            hopper::store_matrices(chunk(boxes, j), gate[0], gate[1], gate[2], gate[3]);
+            hopper::store_matrices(chunk(boxes + BOX_BYTES, j), up[0], up[1], up[2], up[3]);
+        }
+    }
+
+    __device__ __forceinline__ void send_dz(int c) {
+        hopper::writes_to_copies();
+        __syncwarp();
+        if (lane != 0) return;
+        hopper::box_store<3>(&m.c, boxes, {{c, 0, row}});
+        hopper::box_store<3>(&m.c, boxes + BOX_BYTES, {{c, 1, row}});
+        hopper::stores_commit();
+    }
+
+    __device__ __forceinline__ void send_h(const uint32_t *h, int c) {
+        if (lane == 0) hopper::stores_read<0>();
+        __syncwarp();
+        write_box(boxes, h);
+        hopper::writes_to_copies();
+        __syncwarp();
+        if (lane != 0) return;
+        hopper::box_store<2>(&m.h, boxes, {{c, row}});
+        hopper::stores_commit();
+    }
+
+    /* The sum over the tile's columns of the rows' dp. */
+    __device__ __forceinline__ void store_dp() {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            float sum = warp_sum(dp[k], 4);
+            const int wide = col / TILE_COLS;
+            if (lane % 4 == 0 && wide < w.tiles_wide)
+                w.dp[static_cast<size_t>(wide) * w.rows + row + lane / 4 + 8 * k] = sum;
+        }
+    }
+
+    template <int BOX, int PART> __device__ __forceinline__ void back_part() {
+        uint32_t *dh = held + BOX * 16;
+        const int c = col + BOX * 64;
+        if constexpr (PART == 0) ask_for_z(c);
+        if constexpr (BOX == 0 && PART == 0)
+            p[0] = w.p[row + lane / 4], p[1] = w.p[row + lane / 4 + 8], dp[0] = dp[1] = 0;
+        if constexpr (PART == 2) {
+            hopper::barrier_wait(loaded, parity);
+            parity ^= 1;
+            back_half<0>(dh);
+        }
+        if constexpr (PART == 3) {
+            back_half<1>(dh);
+            send_dz(c);
+        }
+        if constexpr (PART == 4) {
+            send_h(dh, c);
+            if (BOX == BOXES - 1) store_dp();
+        }
+    }
+
+    /* ---- step by step ---- */
+
+    template <int STEP> __device__ __forceinline__ void store_step() {
+        if constexpr (STEP < STEPS) {
+            if constexpr (PRODUCT == WEIGHTS)
+                store_floats(held + STEP * 16, col + (4 + STEP) * 32);
+            else if constexpr (PRODUCT == UP)
+                store_up<STEP>(held, held + 16, col + 64);
+            else if constexpr (PRODUCT == DOWN_BACKWARD)
+                back_part<STEP / PARTS, STEP % PARTS>();
+            else
+                store_pairs<2>(m.c, held + STEP * 16, {{col + STEP * 64, row}});
+        }
+    }
+
+    __device__ __forceinline__ bool holds() const {
+        return step < STEPS;
+    }
+
+    /* The case labels are what keeps `held` in registers. */
+    __device__ __forceinline__ void store_next() {
+        switch (step++) {
+#define CASE(i)          \
+    case i:              \
+        store_step<i>(); \
+        break;
+            CASE(0)
+            CASE(1)
+            CASE(2)
+            CASE(3)
+            CASE(4)
+            CASE(5)
+            CASE(6)
+            CASE(7)
+            CASE(8)
+            CASE(9)
+            CASE(10)
+            CASE(11)
+            CASE(12)
+            CASE(13)
+            CASE(14)
+            CASE(15)
+            CASE(16)
+            CASE(17)
+            CASE(18)
+            CASE(19)
+#undef CASE
+        }
+    }
+
+    __device__ __forceinline__ void store_rest() {
+        while (holds()) store_next();
+    }
+
+    /* Nothing is held; from here on the results are those of this tile. */
+    __device__ __forceinline__ void begin(const tile &of, int first_row,
+                                          const float (&factors)[2]) {
+        expert = of.expert, row = first_row, step = 0;
+        col = of.wide * (PRODUCT == UP ? TILE_COLS / 2 : +TILE_COLS);
+        if (PRODUCT == UP) p[0] = factors[0], p[1] = factors[1];
+    }
+
+    /* WEIGHTS: of an expert without rows */
+    __device__ __forceinline__ void store_zeros() {
+        const float zeros[16] = {};
+        for (int i = 0; i < 8; i++) store_floats(zeros, col + i * 32);
+        step = STEPS;
+    }
+
+    /* The accumulators are complete: what the places in shared memory take is stored, the rest is
+     * held. */
+    __device__ __forceinline__ void take(const float (&acc)[128]) {
+        if constexpr (PRODUCT == WEIGHTS) {
+#pragma unroll
+            for (int i = 0; i < HELD; i++) /* now, not at its use, when acc is being written */
+                asm volatile("mov.b32 %0, %1;" : "=r"(held[i]) : "f"(acc[128 - HELD + i]));
+#pragma unroll
+            for (int i = 0; i < 4; i++) store_floats(acc + i * 16, col + i * 32);
+        } else if constexpr (PRODUCT == UP) {
+            uint32_t gate[16], up[16];
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                gate[i] = pack_pair(acc[2 * i], acc[2 * i + 1]);
+                up[i] = pack_pair(acc[64 + 2 * i], acc[64 + 2 * i + 1]);
+                held[i] = pack_pair(acc[32 + 2 * i], acc[32 + 2 * i + 1]);
+                held[16 + i] = pack_pair(acc[96 + 2 * i], acc[96 + 2 * i + 1]);
+            }
+            store_up<0>(gate, up, col);
+            store_up<1>(gate, up, col);
+            store_up<2>(gate, up, col);
+        } else {
+#pragma unroll
+            for (int i = 0; i < HELD; i++) held[i] = pack_pair(acc[2 * i], acc[2 * i + 1]);
+        }
+    }
+};
+
+#endif
+} // namespace grouped_gemm
+#endif

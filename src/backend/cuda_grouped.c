@@ -1,0 +1,55 @@
+/* The experts by the grouped kernels: one launch for all of them, whose rows the host does not
+ * count. */
+#include "config.h"
+#include "backend/cuda.h"
+#include "grouped_gemm.h"
+
+static struct grouped_rows rows_of(const struct backend *be, const struct cuda_rows *r) {
+    return (struct grouped_rows){.offsets = r->offsets,
+                                 .E = r->n_local,
+                                 .rows = (int)cuda_moe_rooms_of(r->shape, be->row_unit).rows};
+}
+
+static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
+                       const real_t *up) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(m);
+    grouped_up(s->grouped, z, h, rows, up, r.row_p, rows_of(be, &r), r.shape.D, r.shape.F,
+               s->stream);
+}
+
+static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
+                         const real_t *down) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(m);
+    grouped_forward(s->grouped, y, h, down, rows_of(be, &r), r.shape.D, r.shape.F, s->stream);
+}
+
+static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
+                                  float *ddown, const real_t *dy, const real_t *z, real_t *h,
+                                  const real_t *down, int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(m);
+    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p,
+                          rows_of(be, &r), r.shape.D, r.shape.F, s->stream);
+    grouped_weights(s->grouped, ddown, dy, h, rows_of(be, &r), r.shape.D, r.shape.F, accumulate,
+                    s->stream);
+}
+
+static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
+                                const real_t *dz, const real_t *rows, const real_t *up,
+                                int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(m);
+    grouped_backward(s->grouped, drows, dz, up, rows_of(be, &r), 2 * r.shape.F, r.shape.D,
+                     s->stream);
+    grouped_weights(s->grouped, dup, dz, rows, rows_of(be, &r), 2 * r.shape.F, r.shape.D,
+                    accumulate, s->stream);
+}
+
+void cuda_fill_grouped(struct backend *be) {
+    be->experts_up = experts_up;
+    be->experts_down = experts_down;
+    be->experts_down_backward = experts_down_backward;
+    be->experts_up_backward = experts_up_backward;
+}

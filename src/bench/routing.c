@@ -1,0 +1,46 @@
+#include "config.h"
+#include "bench/routing.h"
+#include "base/random.h"
+#include "base/text.h"
+#include <math.h>
+#include <string.h>
+
+static int skew_of(const char *name, double *sigma) {
+    return strncmp(name, "skew:", 5) == 0 && text_to_real(name + 5, sigma) && *sigma >= 0 &&
+           *sigma <= 5;
+}
+
+int routing_weights(const char *name, double *weights, int E) {
+    double sigma = 0, sum = 0;
+    int half = strcmp(name, "half") == 0, empty = strcmp(name, "empty") == 0,
+        one = strcmp(name, "one") == 0;
+    if (!skew_of(name, &sigma) && !half && !empty && !one && strcmp(name, "balanced") != 0)
+        return 0;
+    for (int e = 0; e < E; e++) {
+        weights[e] = exp(sigma * random_normal(7, RANDOM_TEST, (uint64_t)e));
+        if (half) weights[e] = e ? 1 : E > 1 ? E - 1 : 1;
+        if (empty) weights[e] = e % 3 != 1;
+        if (one) weights[e] = e == E / 2;
+        sum += weights[e];
+    }
+    for (int e = 0; e < E; e++) weights[e] /= sum;
+    return 1;
+}
+
+void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows) {
+    double before = 0;
+    int64_t given = 0;
+    for (int e = 0; e < E; e++) {
+        before += weights[e];
+        int64_t until = e == E - 1 ? rows : (int64_t)llround(before * (double)rows);
+        counts[e] = until - given;
+        given = until;
+    }
+    if (counts[E - 1] > 0 && weights[E - 1] == 0) { /* what rounding left over */
+        int64_t left = counts[E - 1];
+        int most = 0;
+        for (int e = 0; e < E - 1; e++)
+            if (weights[e] > weights[most]) most = e;
+        counts[E - 1] = 0, counts[most] += left;
+    }
+}

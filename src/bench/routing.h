@@ -1,0 +1,13 @@
+/* How tokens may be spread over experts. */
+#ifndef REGULON_BENCH_ROUTING_H
+#define REGULON_BENCH_ROUTING_H
+#include <stdint.h>
+
+/* "balanced"; "skew:S", log-normal with sigma S; "half", one expert has half of them; "empty", a
+ * third of the experts have none; "one", one has all. weights[E], their sum 1, of the expected
+ * shares; 0: no such name. */
+int routing_weights(const char *name, double *weights, int E);
+
+/* Rows of each expert, rows in all: shares rounded. */
+void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows);
+#endif
