@@ -38,4 +38,9 @@ size_t pair_differ(struct sides *s, const struct pair *p);
 
 /* A copy in host memory, FP64, of side 0 or 1; the caller frees it. */
 double *pair_values(struct sides *s, const struct pair *p, int side);
+
+/* Elements of an array [a, b]. */
+static inline size_t area(int a, int b) {
+    return (size_t)a * (size_t)b;
+}
 #endif
