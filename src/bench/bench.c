@@ -124,10 +124,9 @@ int bench_main(int argc, char **argv) {
     c->backend = strcmp(be->name, "cuda") == 0 ? BACKEND_CUDA : BACKEND_CPU;
     struct shape_kind kind =
         o.shape ? *o.shape : *find_shape(c->backend == BACKEND_CUDA ? "mixtral" : "small");
-    backend_close(be);
     if (o.tokens) kind.full.N = (int)o.tokens;
     FILE *csv = open_csv(o.csv);
-    int wrong = ops_run(&g, open_chosen, &choice, &kind, csv);
+    int wrong = ops_run(be, open_chosen, &choice, &kind, csv);
     if (csv && fclose(csv) != 0)
         die_user(EXIT_IO, "--csv: cannot write %s: %s", o.csv, strerror(errno));
     grid_close(&g);

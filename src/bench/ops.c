@@ -225,8 +225,8 @@ static const struct operation *operation(size_t i) {
     return i < n_ops_dense ? &ops_dense[i] : &ops_experts[i - n_ops_dense];
 }
 
-static double *errors_of_all(const struct grid *g, struct backend *be, const struct sizes *z) {
-    struct sides s = {.be = {backend_open("cpu", g, NULL), be}};
+static double *errors_of_all(struct backend *be, const struct sizes *z) {
+    struct sides s = {.be = {backend_open("cpu", be->grid, NULL), be}};
     size_t n = n_ops_dense + n_ops_experts;
     double *errors = memory_alloc_array(n, sizeof *errors);
     for (int i = 0; i < 2; i++) reserve(s.be[i], z), s.be[i]->forced = 1;
@@ -252,11 +252,10 @@ static void print_row(const struct row *r, FILE *csv) {
                 r->error, r->wrong);
 }
 
-int ops_run(const struct grid *g, open_backend *open, void *context, const struct shape_kind *kind,
+int ops_run(struct backend *be, open_backend *open, void *context, const struct shape_kind *kind,
             FILE *csv) {
     const struct sizes *z = &kind->full;
-    struct backend *be = open(context);
-    double *errors = errors_of_all(g, be, &kind->cut), ceilings[2],
+    double *errors = errors_of_all(be, &kind->cut), ceilings[2],
            tolerance = be->real_bytes == 2 ? 1e-2 : 1e-5;
     int n_wrong = 0;
     backend_close(be);
