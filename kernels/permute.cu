@@ -39,13 +39,11 @@ void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_t
 /* A block a token. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-    gather(T *out, const T *rows, const int32_t *row_of, int add, int A, int D) {
+    gather(T *out, const T *rows, const int32_t *row_of, int A, int D) {
     out += static_cast<size_t>(blockIdx.x) * D;
     row_of += static_cast<size_t>(blockIdx.x) * A;
     for (int j = threadIdx.x * 8; j < D; j += THREADS * 8) {
         float sum[8] = {};
-        vec<T, 8> before;
-        if (add) before = load<8>(out + j);
         for (int first = 0; first < A; first += BATCH) {
             vec<T, 8> v[BATCH];
             bool there[BATCH];
@@ -63,23 +61,18 @@ static __global__ void __launch_bounds__(THREADS)
                 for (int k = 0; k < 8; k++) sum[k] += f[k];
             }
         }
-        if (add) {
-            float f[8];
-            unpack(f, before);
-            for (int k = 0; k < 8; k++) sum[k] += f[k];
-        }
         store(out + j, pack<T>(sum));
     }
 }
 
-void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int add, int N,
-                    int A, int D, cudaStream_t stream) {
+void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int N, int A,
+                    int D, cudaStream_t stream) {
     assert(D % 8 == 0 && aligned16(out) && aligned16(rows));
     if (N == 0) return;
     for_type(t, [&](auto zero) {
         using T = decltype(zero);
         gather<<<N, THREADS, 0, stream>>>(static_cast<T *>(out), static_cast<const T *>(rows),
-                                          row_of, add, A, D);
+                                          row_of, A, D);
     });
     check(cudaGetLastError());
 }

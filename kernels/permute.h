@@ -9,10 +9,9 @@ extern "C" {
 void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_token, int R, int D,
                     cudaStream_t stream);
 
-/* out[N, D] = sum over a of rows[row_of[i, a], :] in the order of a, in FP32; row_of -1: none. add
- * 1: out += that. */
-void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int add, int N,
-                    int A, int D, cudaStream_t stream);
+/* out[N, D] = sum over a of rows[row_of[i, a], :] in the order of a, in FP32; row_of -1: none. */
+void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int N, int A,
+                    int D, cudaStream_t stream);
 
 /* out[N, A] = values[row_of[i, a]], 0 where row_of is -1 */
 void permute_gather_values(float *out, const float *values, const int32_t *row_of, int N, int A,

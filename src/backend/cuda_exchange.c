@@ -67,7 +67,7 @@ static void moe_dispatch(struct backend *be, struct moe *m, real_t *rows, const 
 
 static void moe_combine(struct backend *be, struct moe *m, real_t *out, const real_t *y, int N) {
     struct cuda_state *s = cuda_state(be);
-    permute_gather(s->real, out, y, m->row_of, /*add=*/0, N, m->s.A, m->s.D, s->stream);
+    permute_gather(s->real, out, y, m->row_of, N, m->s.A, m->s.D, s->stream);
 }
 
 static void moe_combine_backward(struct backend *be, struct moe *m, real_t *dy, const real_t *dout,
@@ -80,7 +80,7 @@ static void moe_combine_backward(struct backend *be, struct moe *m, real_t *dy, 
 static void moe_dispatch_backward(struct backend *be, struct moe *m, real_t *dx, float *dp,
                                   const real_t *drows, const float *dp_rows, int N) {
     struct cuda_state *s = cuda_state(be);
-    permute_gather(s->real, dx, drows, m->row_of, /*add=*/0, N, m->s.A, m->s.D, s->stream);
+    permute_gather(s->real, dx, drows, m->row_of, N, m->s.A, m->s.D, s->stream);
     permute_gather_values(dp, dp_rows, m->row_of, N, m->s.A, s->stream);
 }
 
