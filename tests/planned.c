@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "tap.h"
 
 static const char base_deck[] =

@@ -85,6 +85,27 @@ void params_free(struct params *p) {
     memory_free(p);
 }
 
+static double elements(const struct param *t) {
+    double n = 1;
+    for (int d = 0; d < t->n_dims; d++) n *= (double)t->dims[d];
+    return n;
+}
+
+double params_count(const struct params *p) {
+    double sum = 0;
+    for (int i = 0; i < p->n; i++) sum += elements(&p->list[i]);
+    return sum;
+}
+
+double params_active(const struct params *p, int A) {
+    double sum = 0;
+    for (int i = 0; i < p->n; i++) {
+        const struct param *t = &p->list[i];
+        sum += elements(t) * (t->kind == PARAM_EXPERT ? (double)A / (double)t->dims[0] : 1);
+    }
+    return sum;
+}
+
 int params_replicated(int64_t rows, int size) {
     return rows < size;
 }

@@ -50,6 +50,11 @@ struct params {
 struct params *params_new(const struct shape *s, const struct grid *g, const struct config *c);
 void params_free(struct params *p);
 
+/* Parameters over the grid: all, and those at work on one token, which meets A of each layer's
+ * experts. */
+double params_count(const struct params *p);
+double params_active(const struct params *p, int A);
+
 /* Rows [*first, *last) of a tensor of `rows` rows that rank `rank` of `size` holds when it is
  * sharded: evenly, at multiples of 128 rows where it has them. A tensor with fewer rows than ranks
  * is replicated: all rows for all. */

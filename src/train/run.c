@@ -131,8 +131,8 @@ static void first_lines(const struct run *r) {
     log_info("backend", "%s (%s), %.1f GFLOP/s a rank in a matrix product; %s", r->be->name,
              r->be->details, r->peak_flops / 1e9, r->be->engines);
     log_info("model", "%s parameters, %s active a token",
-             text_count(buf[0], sizeof buf[0], shape_parameters(&r->model->s)),
-             text_count(buf[1], sizeof buf[1], shape_active_parameters(&r->model->s)));
+             text_count(buf[0], sizeof buf[0], params_count(r->model->params)),
+             text_count(buf[1], sizeof buf[1], params_active(r->model->params, r->model->s.A)));
     log_info("data", "%s tokens in the training stream, %s targets held out",
              text_count(buf[0], sizeof buf[0], training_tokens(&r->data)),
              text_count(buf[1], sizeof buf[1], (double)r->data.held_out_targets));

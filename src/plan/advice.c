@@ -1,7 +1,7 @@
 /* Which keys would make a run fit: candidates are planned like the deck itself, first one key at a
  * time, then several together, by the fewest ranks. */
 #include "config.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "base/memory.h"
 #include "data/loader.h"
 #include <inttypes.h>

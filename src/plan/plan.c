@@ -1,5 +1,5 @@
 #include "config.h"
-#include "plan.h"
+#include "plan/plan.h"
 #include "backend/cuda_sizes.h"
 #include "base/die.h"
 #include "base/log.h"
@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "data/loader.h"
 #include "model/shape.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "train/run.h"
 #include <limits.h>
 #include <mpi.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include <jansson.h>
 
 static const struct {

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "backend/count.h"
 #include "backend/cpu.h"
 #include "base/memory.h"
@@ -176,12 +176,8 @@ void plan_parameters(const struct plan *p, double *all, double *active, double *
     struct grid g = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
     struct shape s = shape_of(p->config);
     struct params *t = params_new(&s, &g, p->config);
-    *all = *active = 0;
-    for (int i = 0; i < t->n; i++) {
-        double n = (double)t->list[i].n;
-        *all += n;
-        *active += t->list[i].kind == PARAM_EXPERT ? n * s.A / s.E : n;
-    }
+    *all = params_count(t);
+    *active = params_active(t, s.A);
     *checkpoint_bytes = *all * N_STATES * sizeof(float) + (double)s.L * s.E * sizeof(float);
     params_free(t);
 }
