@@ -5,6 +5,8 @@
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
+export CUDA_VISIBLE_DEVICES='' # backend auto is cpu here
+unset SLURM_JOB_GPUS SLURM_GPUS_ON_NODE
 # refused RANKS CODE MESSAGE WORD...: the code, the message once, no abort, and nothing on stdout
 refused() {
     ranks=$1 code=$2 message=$3
@@ -78,6 +80,11 @@ both 78 "checkpoint.ckpt_dir: cannot make the folder /proc/regulon: No such file
 [ ! -e run ]
 ok $? 'none of these touched the run folder'
 runs 1 'an earlier run, finished' $train
+
+# what a backend does not have, named in the deck or settled by auto (a new folder: that is known only when a run begins)
+both 78 "engine.experts is 'loop', which backend 'cuda' does not have" $train backend=cuda engine.experts=loop
+both 78 "engine.attention is 'cudnn', which backend 'cpu' does not have" $train engine.attention=cudnn checkpoint.ckpt_dir=auto
+both 78 "precision.recipe is 'bf16', which backend 'cpu' does not have" $train precision.recipe=bf16 checkpoint.ckpt_dir=auto
 
 # srun without a PMI, another MPI's mpiexec: every task is alone
 for variable in SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE; do

@@ -142,7 +142,7 @@ refused 78 'parallelism.ep_size: 2 does not divide the 3 ranks of this job' ./sm
 refused 78 'model.hidden_size is 36: on a GPU it must be a multiple of 8' ./small.yaml model.hidden_size=36 model.head_dim=16
 refused 78 'engine.attention: cudnn: it has no sliding window here' ./small.yaml engine.attention=cudnn model.sliding_window=16
 refused 78 "train.freeze: no parameter is called 'nothing'" ./small.yaml train.freeze=nothing
-refused 78 'backend: cuda: engine.experts: grouped is not there yet' ./small.yaml engine.experts=grouped
+refused 78 "engine.experts is 'grouped', which backend 'cuda' does not have" ./small.yaml engine.experts=grouped
 $MPIEXEC -n 2 "$regulon" plan ./small.yaml >out 2>err && [ "$(grep -c '^fits' out)" = 1 ] && [ ! -s err ]
 ok $? 'on two ranks: said once'
 "$regulon" plan --help >out 2>err && grep -q -- '--gpu-memory GB' out

@@ -108,6 +108,8 @@ struct backend {
     uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
     int64_t waits;       /* times that the host has waited for a device */
+    int peak_side;       /* of the square matrices whose product shows how fast it can be */
+    int has_profiler;    /* 1: there is one that `profile` reaches */
     int sealed;          /* 1: nothing may be allocated any more; debug builds assert it */
     void *state;
     void (*close)(struct backend *be); /* backend_close calls it */
@@ -138,7 +140,7 @@ struct backend {
     void (*clock_read)(struct backend *be, double seconds[N_CLOCKS]);
 
     /* Tells a profiler that waits for it to begin (1) or to end (0) recording; the work so far is
-     * done then. No GPU: nothing. */
+     * done then. Without has_profiler: nothing. */
     void (*profile)(struct backend *be, int on);
 
     /* ---- math ---- */
@@ -294,12 +296,9 @@ struct backend_options {
 /* 1 if this build has the backend of this name. */
 int backend_exists(const char *name);
 
-/* Why no backend of this name has these engines, NULL: it has them. The caller frees it. */
-char *backend_engine_refusal(const char *name, const struct backend_options *o);
-
-/* Why it cannot serve this grid with these options, NULL: it can. The caller frees it. Collective
- * over world; every rank may have a reason of its own. */
-char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o);
+/* Why it cannot serve this grid, NULL: it can. The caller frees it. Collective over world; every
+ * rank may have a reason of its own. (config/check.h has the engines.) */
+char *backend_refusal(const char *name, const struct grid *g);
 
 /* Opens the backend of this name ("cpu", "cuda") on the grid, which is borrowed; options NULL: all
  * 0. Collective over world; the caller has asked for refusals. */
