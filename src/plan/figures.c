@@ -2,6 +2,7 @@
 #include "plan/figures.h"
 #include "backend/count.h"
 #include "backend/cpu.h"
+#include "backend/cuda_sizes.h"
 #include "base/memory.h"
 #include "checkpoint/state.h"
 #include "data/loader.h"
@@ -71,6 +72,11 @@ static struct grid grid_of(const struct plan *p) {
                          .dp_size = p->dp_size,
                          .ep_rank = p->ep_size - 1,
                          .ep_size = p->ep_size};
+}
+
+char *plan_refusal(const struct plan *p) {
+    struct grid g = grid_of(p);
+    return p->cuda ? cuda_grid_refusal(&g) : NULL;
 }
 
 static struct backend *counting(const struct plan *p, const struct grid *g) {
