@@ -91,6 +91,10 @@ plan 0 ./small.yaml precision.recipe=fp32 --json && has 'd["attention"] == "own"
 ok $? 'cuda in FP32'
 plan 0 ./small.yaml 'train.freeze=*.experts.*' --ranks 2 --json && has 'sent["expert_gradients"] == 0 and sent["expert_weights"] == 0'
 ok $? 'frozen experts are not sent'
+# of gradients there is room for one frozen tensor, the experts' gate and up
+plan 0 ./small.yaml 'train.freeze=*.experts.*' --json && has 'm["moments"] == 8 * 41792 and m["masters"] == 4 * 90944' &&
+    has 'm["gradients"] == 4 * (41792 + 4 * 2 * 32 * 64) and d["checkpoint_bytes"] == 12 * 90944 + 4 * 2 * 4'
+ok $? 'frozen experts have no moments, and next to no gradients'
 
 # Mixtral-8x7B on eight ranks: GB of weights, gradients, masters and moments
 while read -r dp ep gb; do

@@ -94,6 +94,8 @@ int main(int argc, char **argv) {
         check(n / ep, ep, "router.balance_over: world");
         check(n / ep, ep, "memory.recompute: activation");
         check(n / ep, ep, "memory.recompute: layer");
+        check(n / ep, ep, "train.freeze: ['*.experts.*', '*.layers.1.*', '*q_proj*']");
+        check(n / ep, ep, "parallelism.shard: none\ntrain.freeze: ['*.experts.*', '*.norm*']");
     }
     check_advice(/*cuda=*/0);
     check_advice(/*cuda=*/1);

@@ -230,15 +230,16 @@ void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]) {
     struct backend *be = counting(p, &g);
     struct shape s = shape_of(p->config);
     struct params *t = params_new(&s, &g, p->config);
-    size_t n_state, real_bytes = be->real_bytes;
-    struct share *shares = shares_new(t, &g, p->config, &n_state);
+    size_t real_bytes = be->real_bytes;
+    struct share_sizes sizes;
+    struct share *shares = shares_new(t, &g, p->config, &sizes);
     int whole = p->config->parallelism.shard == SHARD_NONE;
     memset(sent, 0, N_PLAN_LINKS * sizeof *sent);
     sent[PLAN_TOKENS] = token_bytes(p, &s, real_bytes);
     for (int i = 0; i < t->n; i++) {
         int dense = t->list[i].kind == PARAM_DENSE, size = dense ? p->ranks : p->dp_size;
         double others = (double)(size - 1) / size, n = (double)t->list[i].n;
-        if (shares[i].frozen && !whole) continue;
+        if (whole ? shares[i].grad >= sizes.trained_grads : shares[i].frozen) continue;
         sent[dense ? PLAN_DENSE_GRADIENTS : PLAN_EXPERT_GRADIENTS] +=
             others * n * sizeof(float) * (whole || shares[i].replicated ? 2 : 1);
         if (shares[i].gathered)
