@@ -134,7 +134,7 @@ static void conclude(struct run *r, int code, int64_t last) {
     if (code == EXIT_FINISHED && c->checkpoint.save_final_model) {
         char *folder = file_join(r->folder, "final_model");
         watchdog_part(WATCHDOG_FINAL_MODEL, last);
-        hf_save(r->model, folder);
+        hf_save(r->model, folder, last);
         log_info("train", "the model is in %s", folder);
         memory_free(folder);
     }
