@@ -36,6 +36,9 @@ static char *check_model(const struct config *c) {
         refuse("model.num_local_experts (%" PRId64
                ") is not a multiple of parallelism.ep_size (%" PRId64 ")",
                c->model.num_local_experts, c->parallelism.ep_size);
+    if (c->memory.recompute_layers && c->memory.recompute == RECOMPUTE_NONE)
+        refuse("memory.recompute_layers (%" PRId64 ") needs memory.recompute activation or layer",
+               c->memory.recompute_layers);
     if (c->memory.recompute_layers > c->model.num_hidden_layers)
         refuse("memory.recompute_layers (%" PRId64 ") is above model.num_hidden_layers (%" PRId64
                ")",
@@ -73,6 +76,7 @@ char *check_engines(const struct config *c, int cuda) {
         {c->engine.attention == ATTENTION_CUDNN, CPU, "engine.attention", "cudnn"},
         {c->engine.exchange == EXCHANGE_PEER, BOTH, "engine.exchange", "peer"},
         {c->engine.exchange == EXCHANGE_NCCL, BOTH, "engine.exchange", "nccl"},
+        {c->engine.exchange == EXCHANGE_MPI, CUDA, "engine.exchange", "mpi"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].asked && list[i].lacks & (cuda ? CUDA : CPU))
