@@ -70,8 +70,10 @@ run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backen
     close_losses cpu.50.out moved.out 0.02
 ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
-run profiled 3 backend=cuda profiler.start_step=2 profiler.end_step=3
+run profiled 4 backend=cuda profiler.start_step=2 profiler.end_step=3 && grep -q 'profiler: recorded steps 2 to 3$' err
 ok $? 'steps for a profiler'
+run ended 3 backend=cuda profiler.start_step=2 profiler.end_step=9 && grep -q 'profiler: recorded steps 2 to 3$' err
+ok $? 'and of a run that ends before them'
 regulon 1 bench ops --shape small backend=cuda >out
 status=$?
 [ $status = 0 ] && [ "$(grep -c -v '^#' out)" -gt 20 ]
