@@ -1,14 +1,11 @@
 #!/bin/sh
 # What `make check-gpu` runs: the CUDA backend on one GPU against the CPU backend and the golden cases, and whole runs. In a
-# build folder; skipped without a GPU.
+# build folder; skipped without a GPU, or when built without CUDA.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 build=$PWD
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
-if ! nvidia-smi -L >/dev/null 2>&1; then
-    echo '1..0 # SKIP no GPU'
-    exit 0
-fi
+needs_gpu
 cd "$work" || exit 99
 TEST_BACKEND=cuda
 export TEST_BACKEND
