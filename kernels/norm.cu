@@ -91,8 +91,8 @@ void norm_forward(enum real t, void *sum, void *y, float *rstd, const void *x, c
  * there are registers to keep the row; the widest rows are read again, from the caches. */
 template <class T, int THREADS, int CHUNKS>
 static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-    backward(T *dx, float *partial, const T *dy, const T *x, const float *rstd, const T *w,
-             int overwrite, int N, int D) {
+    backward(T *dx, float *partial, const T *dy, const T *x, const float *rstd, const T *w, int N,
+             int D) {
     constexpr bool KEPT = CHUNKS == 1;
     float dw[CHUNKS][8] = {};
     const int first = threadIdx.x * 8, step = THREADS * 8;
@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             if (j >= D) continue;
             dy_here = load<8>(dy + row + j);
             x_here = load<8>(x + row + j);
-            if (KEPT && !overwrite) before = load<8>(dx + row + j);
+            if (KEPT) before = load<8>(dx + row + j);
             float d[8], u[8], g[8];
             unpack(d, dy_here);
             unpack(u, x_here);
@@ -124,13 +124,13 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             if (!KEPT) {
                 dy_here = load<8>(dy + row + j);
                 x_here = load<8>(x + row + j);
-                if (!overwrite) before = load<8>(dx + row + j);
+                before = load<8>(dx + row + j);
             }
-            float d[8], u[8], g[8], sum[8] = {};
+            float d[8], u[8], g[8], sum[8];
             unpack(d, dy_here);
             unpack(u, x_here);
             unpack(g, load<8>(w + j));
-            if (!overwrite) unpack(sum, before);
+            unpack(sum, before);
             for (int k = 0; k < 8; k++) sum[k] += r * (g[k] * d[k] - u[k] * mean);
             store(dx + row + j, pack<T>(sum));
         }
@@ -177,7 +177,7 @@ template <class F> static void for_backward(int D, F f) {
 }
 
 void norm_backward(enum real t, void *dx, float *dw, const void *dy, const void *x,
-                   const float *rstd, const void *w, void *scratch, int first, int N, int D,
+                   const float *rstd, const void *w, void *scratch, int N, int D,
                    cudaStream_t stream) {
     assert(D > 0 && D % 8 == 0 && D <= WIDEST);
     assert(aligned16(dx) && aligned16(dy) && aligned16(x) && aligned16(w) && aligned16(scratch));
@@ -189,7 +189,7 @@ void norm_backward(enum real t, void *dx, float *dw, const void *dy, const void 
         for_backward(D, [&](auto threads, auto chunks) {
             backward<T, threads.value, chunks.value><<<blocks, threads.value, 0, stream>>>(
                 static_cast<T *>(dx), partial, static_cast<const T *>(dy),
-                static_cast<const T *>(x), rstd, static_cast<const T *>(w), first, N, D);
+                static_cast<const T *>(x), rstd, static_cast<const T *>(w), N, D);
         });
     });
     check(cudaGetLastError());

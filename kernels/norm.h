@@ -14,10 +14,9 @@ void norm_forward(enum real t, void *sum, void *y, float *rstd, const void *x, c
 
 /* dx[N, D] += the gradient through the norm of dy, dw[D] (FP32) += that of its weight; x is `sum`
  * of the forward pass. With u = x rstd: dx += rstd (w dy - u mean(w dy u)); dw += sum over tokens
- * of dy u, in a fixed order. first 1: dx is overwritten rather than added to. scratch:
- * norm_scratch(D) bytes. */
+ * of dy u, in a fixed order. scratch: norm_scratch(D) bytes. */
 void norm_backward(enum real t, void *dx, float *dw, const void *dy, const void *x,
-                   const float *rstd, const void *w, void *scratch, int first, int N, int D,
+                   const float *rstd, const void *w, void *scratch, int N, int D,
                    cudaStream_t stream);
 #ifdef __cplusplus
 }

@@ -6,8 +6,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* sum[0] += x[0] + ... + x[n - 1], and += x[i]^2; FP64, fixed order. scratch: sum_scratch() bytes.
- */
+/* sum[0] += x[0] + ... + x[n - 1], and += x[i]^2; FP64, fixed order. scratch has sum_scratch()
+ * bytes. */
 void sum_doubles(double *sum, const double *x, size_t n, void *scratch, cudaStream_t stream);
 void sum_squares(double *sum, const float *x, size_t n, void *scratch, cudaStream_t stream);
 
@@ -18,9 +18,14 @@ void clip_decide(float *factor, const double *values, int n_values, const double
                  double max_norm, cudaStream_t stream);
 
 /* One AdamW update (Loshchilov and Hutter 2019, algorithm 2) with g = factor[0] * grad, nothing
- * when factor[0] < 0: m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2 w = w (1 - lr
- * decay) - lr (m / correction1) / (sqrt(v / correction2) + eps) on FP32 masters w; weight in the
- * type gets them rounded to nearest even. With FP32 weight and master may be one. */
+ * when factor[0] < 0:
+ *
+ *     m = beta1 m + (1 - beta1) g
+ *     v = beta2 v + (1 - beta2) g^2
+ *     w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)
+ *
+ * on FP32 masters w; weight in the type gets them rounded to nearest even. With FP32 weight and
+ * master may be one. */
 struct adamw_rule {
     float lr, beta1, beta2, eps, decay, correction1, correction2;
 };

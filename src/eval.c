@@ -1,5 +1,6 @@
 #include "config.h"
 #include "eval.h"
+#include "backend/cuda_sizes.h"
 #include "base/die.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -65,12 +66,13 @@ static void print_evaluation(const struct run_data *d, const struct evaluation *
                    k == d->markov.best ? "  (best)" : "");
 }
 
-static const char help[] = "regulon eval RUN|STEP_FOLDER [--json] [key=value ...]\n"
-                           "Loss of a run's final model, or else its newest checkpoint, or of one "
-                           "of its step folders, on the run's\n"
-                           "held-out data: every target once, weight 1, no auxiliary losses.\n"
-                           "Keys override the run's own, for example "
-                           "validation.data_path=other.fa, parallelism.ep_size=2.\n";
+static const char help[] =
+    "regulon eval RUN|STEP_FOLDER [--json] [key=value ...]\n"
+    "Loss of a run's newest checkpoint or, where that is later, its final "
+    "model, or of one of its step\n"
+    "folders, on the run's held-out data: every target once, weight 1, no auxiliary losses.\n"
+    "Keys override the run's own, for example "
+    "validation.data_path=other.fa, parallelism.ep_size=2.\n";
 
 /* The words of the command line: *json, the run, and the keys, in words[*n]. */
 static const char *read_words(int argc, char **argv, int *json, char **words, int *n) {
@@ -102,7 +104,10 @@ static void choose_grid(struct config *c, char *const *words, int n) {
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
-    if (c->backend == BACKEND_CUDA) ep = 1; /* more is not there yet on GPUs */
+    struct grid g = {.ep_size = ep};
+    char *refusal = c->backend == BACKEND_CUDA ? cuda_grid_refusal(&g) : NULL;
+    if (refusal) ep = 1;
+    memory_free(refusal);
     c->parallelism.dp_size = 0;
     c->parallelism.ep_size = ep;
 }

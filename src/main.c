@@ -11,7 +11,7 @@
 #include "data/pack.h"
 #include "grid/grid.h"
 #include "info.h"
-#include "plan.h"
+#include "plan/plan.h"
 #include "selftest.h"
 #include "tools.h"
 #include "train/train.h"

@@ -221,6 +221,10 @@ static void test_checks(void) {
             "engine.attention is 'cudnn', which backend 'cpu' does not have");
     refuses("backend: cpu\nengine: {exchange: nccl}\n",
             "engine.exchange is 'nccl', which backend 'cpu' does not have");
+    refuses("backend: cpu\nprecision: {recipe: bf16}\n",
+            "precision.recipe is 'bf16', which backend 'cpu' does not have");
+    refuses("backend: cuda\nengine: {experts: loop}\n",
+            "engine.experts is 'loop', which backend 'cuda' does not have");
     refuses(
         "model: {vocab_size: 116}\n",
         "model.vocab_size (116) is too small for dataset.alphabet: the letter 't' is token 116");

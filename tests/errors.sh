@@ -5,6 +5,8 @@
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
+export CUDA_VISIBLE_DEVICES='' # backend auto is cpu here
+unset SLURM_JOB_GPUS SLURM_GPUS_ON_NODE
 # refused RANKS CODE MESSAGE WORD...: the code, the message once, no abort, and nothing on stdout
 refused() {
     ranks=$1 code=$2 message=$3
@@ -68,6 +70,7 @@ both 78 'model.num_local_experts (4) is not a multiple of parallelism.ep_size (3
 both 78 'model.num_attention_heads (4) is not a multiple of model.num_key_value_heads (3)' $train \
     model.num_attention_heads=4 model.num_key_value_heads=3
 both 78 "model.vocab_size (100) is too small for dataset.alphabet: the letter 't' is token 116" $train model.vocab_size=100
+both 78 'memory.recompute_layers (1) needs memory.recompute activation or layer' $train memory.recompute_layers=1
 need() { echo "needs $1 ranks, this job has $2: start it with mpiexec -n $1 (or srun -n $1), or change the sizes"; }
 refused 1 78 "parallelism.dp_size 3 x parallelism.ep_size 1 $(need 3 1)" $train parallelism.dp_size=3
 refused 2 78 "parallelism.dp_size 2 x parallelism.ep_size 2 $(need 4 2)" $train parallelism.dp_size=2 parallelism.ep_size=2
@@ -78,6 +81,12 @@ both 78 "checkpoint.ckpt_dir: cannot make the folder /proc/regulon: No such file
 [ ! -e run ]
 ok $? 'none of these touched the run folder'
 runs 1 'an earlier run, finished' $train
+
+# what a backend does not have, named in the deck or settled by auto (a new folder: that is known only when a run begins)
+both 78 "engine.experts is 'loop', which backend 'cuda' does not have" $train backend=cuda engine.experts=loop
+both 78 "engine.exchange is 'mpi', which backend 'cuda' does not have" $train backend=cuda engine.exchange=mpi
+both 78 "engine.attention is 'cudnn', which backend 'cpu' does not have" $train engine.attention=cudnn checkpoint.ckpt_dir=auto
+both 78 "precision.recipe is 'bf16', which backend 'cpu' does not have" $train precision.recipe=bf16 checkpoint.ckpt_dir=auto
 
 # srun without a PMI, another MPI's mpiexec: every task is alone
 for variable in SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE; do

@@ -1,14 +1,11 @@
 #!/bin/sh
 # What `make check-gpu` runs: the CUDA backend on one GPU against the CPU backend and the golden cases, and whole runs. In a
-# build folder; skipped without a GPU.
+# build folder; skipped without a GPU, or when built without CUDA.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 build=$PWD
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
-if ! nvidia-smi -L >/dev/null 2>&1; then
-    echo '1..0 # SKIP no GPU'
-    exit 0
-fi
+needs_gpu
 cd "$work" || exit 99
 TEST_BACKEND=cuda
 export TEST_BACKEND
@@ -71,8 +68,10 @@ run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backen
     close_losses cpu.50.out moved.out 0.02
 ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
-run profiled 3 backend=cuda profiler.start_step=2 profiler.end_step=3
+run profiled 4 backend=cuda profiler.start_step=2 profiler.end_step=3 && grep -q 'profiler: recorded steps 2 to 3$' err
 ok $? 'steps for a profiler'
+run ended 3 backend=cuda profiler.start_step=2 profiler.end_step=9 && grep -q 'profiler: recorded steps 2 to 3$' err
+ok $? 'and of a run that ends before them'
 regulon 1 bench ops --shape small backend=cuda >out
 status=$?
 [ $status = 0 ] && [ "$(grep -c -v '^#' out)" -gt 20 ]

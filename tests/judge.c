@@ -77,10 +77,15 @@ int main(int argc, char **argv) {
     expect(w, IS_STUCK, 3, "all stand still at the same mark: the oldest");
     w[1].mark.order--, w[1].mark.time += SECOND / 2;
     expect(w, IS_STUCK, 1, "all stand still: the one behind, though its mark is newer");
-    w[1].mark.waits = 1;
+    w[1].mark.waits = WAITS_FOR_RANKS;
     expect_text(&w[1], IS_STUCK,
                 "rank 1 (node7, pid 101) stands still for 10 s in step 12, forward, layer 3, "
                 "exchange");
+    w[1].mark.waits = WAITS_FOR_GPU;
+    expect_text(
+        &w[1], IS_STUCK,
+        "rank 1 (node7, pid 101) stands still for 10 s in step 12, waiting for its GPU with "
+        "work enqueued up to forward, layer 3");
     w[2].heard -= 6 * SECOND;
     expect(w, IS_SILENT, 2, "all stand still and one gives no sign: that one");
     w[2].heard = NOW * SECOND, w[0].code = 65, w[0].mark.order = 1000;

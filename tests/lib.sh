@@ -11,6 +11,12 @@ ok() { # STATUS TEXT
     n=$((n + 1))
     if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
 }
+needs_gpu() { # ends the script where there is none, or the program has nothing for it
+    why=
+    grep -q '^#define HAVE_CUDA' config.h || why='built without CUDA'
+    nvidia-smi -L >/dev/null 2>&1 || why='no GPU'
+    [ -z "$why" ] || { echo "1..0 # SKIP $why" && exit 0; }
+}
 regulon() { # RANKS WORD...: stderr goes to err
     ranks=$1
     shift

@@ -56,10 +56,6 @@ static void check(struct test *t, const char *name, const struct pair *p) {
     }
 #define AT(p) ((p).at[i])
 
-static size_t area(int a, int b) {
-    return (size_t)a * (size_t)b;
-}
-
 static int32_t *random_ints(size_t n, int below, uint64_t seed) {
     int32_t *x = memory_alloc_array(n + 1, sizeof *x);
     for (size_t i = 0; i < n; i++)

@@ -91,6 +91,10 @@ plan 0 ./small.yaml precision.recipe=fp32 --json && has 'd["attention"] == "own"
 ok $? 'cuda in FP32'
 plan 0 ./small.yaml 'train.freeze=*.experts.*' --ranks 2 --json && has 'sent["expert_gradients"] == 0 and sent["expert_weights"] == 0'
 ok $? 'frozen experts are not sent'
+# of gradients there is room for one frozen tensor, the experts' gate and up
+plan 0 ./small.yaml 'train.freeze=*.experts.*' --json && has 'm["moments"] == 8 * 41792 and m["masters"] == 4 * 90944' &&
+    has 'm["gradients"] == 4 * (41792 + 4 * 2 * 32 * 64) and d["checkpoint_bytes"] == 12 * 90944 + 4 * 2 * 4'
+ok $? 'frozen experts have no moments, and next to no gradients'
 
 # Mixtral-8x7B on eight ranks: GB of weights, gradients, masters and moments
 while read -r dp ep gb; do
@@ -142,7 +146,7 @@ refused 78 'parallelism.ep_size: 2 does not divide the 3 ranks of this job' ./sm
 refused 78 'model.hidden_size is 36: on a GPU it must be a multiple of 8' ./small.yaml model.hidden_size=36 model.head_dim=16
 refused 78 'engine.attention: cudnn: it has no sliding window here' ./small.yaml engine.attention=cudnn model.sliding_window=16
 refused 78 "train.freeze: no parameter is called 'nothing'" ./small.yaml train.freeze=nothing
-refused 78 'backend: cuda: engine.experts: grouped is not there yet' ./small.yaml engine.experts=grouped
+refused 78 "engine.experts is 'grouped', which backend 'cuda' does not have" ./small.yaml engine.experts=grouped
 $MPIEXEC -n 2 "$regulon" plan ./small.yaml >out 2>err && [ "$(grep -c '^fits' out)" = 1 ] && [ ! -s err ]
 ok $? 'on two ranks: said once'
 "$regulon" plan --help >out 2>err && grep -q -- '--gpu-memory GB' out

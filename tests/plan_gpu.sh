@@ -4,10 +4,7 @@
 srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
-if ! nvidia-smi -L >/dev/null 2>&1; then
-    echo '1..0 # SKIP no GPU'
-    exit 0
-fi
+needs_gpu
 cd "$work" || exit 99
 gpu_gb=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | awk 'NR == 1 { print $1 * 1048576 / 1e9 }')
 

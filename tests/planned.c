@@ -4,8 +4,9 @@
 #include "base/memory.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "tap.h"
+#include <string.h>
 
 static const char base_deck[] =
     "num_train_steps: 4\n"
@@ -56,6 +57,33 @@ static void check(int dp, int ep, const char *words) {
     memory_free(deck);
 }
 
+static void note_ep(void *context, const char *words, double bytes) {
+    int *n = context;
+    *n += strstr(words, "parallelism.ep_size=") && bytes > 0;
+}
+
+/* More ranks for the experts are no advice where they are refused. */
+static void check_advice(int cuda) {
+    int n = 0;
+    struct config *c = config_parse(base_deck, "deck");
+    struct plan p = {.config = c, .cuda = cuda}, spread;
+    c->model.intermediate_size = 1200; /* memory is for experts */
+    memory_free(plan_grid(&p, 6));
+    struct config more = *c;
+    more.parallelism.ep_size = 6;
+    spread = p;
+    spread.config = &more;
+    memory_free(plan_grid(&spread, 6));
+    p.limit = plan_memory(&spread).total; /* what fits with an expert a rank */
+    char *refusal = plan_refusal(&spread);
+    plan_advise(&p, note_ep, &n);
+    tap_ok(plan_memory(&p).total > p.limit && (n > 0) == (refusal == NULL),
+           "%s: ep_size is advised %d times, %s", cuda ? "cuda" : "cpu", n,
+           refusal ? refusal : "and not refused");
+    memory_free(refusal);
+    config_free(c);
+}
+
 int main(int argc, char **argv) {
     int n;
     tap_open(&argc, &argv);
@@ -66,7 +94,11 @@ int main(int argc, char **argv) {
         check(n / ep, ep, "router.balance_over: world");
         check(n / ep, ep, "memory.recompute: activation");
         check(n / ep, ep, "memory.recompute: layer");
+        check(n / ep, ep, "train.freeze: ['*.experts.*', '*.layers.1.*', '*q_proj*']");
+        check(n / ep, ep, "parallelism.shard: none\ntrain.freeze: ['*.experts.*', '*.norm*']");
     }
+    check_advice(/*cuda=*/0);
+    check_advice(/*cuda=*/1);
     tap_ok(memory_live() == 0, "all memory is freed");
     return tap_close();
 }

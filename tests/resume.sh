@@ -137,23 +137,38 @@ regulon 2 $base checkpoint.ckpt_dir=tuned checkpoint.init_from=whole num_train_s
     checkpoint.save_every_n_steps=3 >tuned.out && [ "$(awk '/^ *1 / { print $2 }' tuned.out)" = "$(awk '/^ *1 / { print $2 }' whole.out)" ] &&
     awk 'FNR == NR { if ($1 == 1) first = $3; next } $1 == 1 { exit $3 < first - 0.1 ? 0 : 1 }' whole.out tuned.out
 ok $? 'a new run from the weights of another starts at step 1 with a lower loss'
+grep -q 'a new run, from the weights in .*whole/step_000000014$' err
+ok $? 'from its newest checkpoint, which has the masters, rather than its final model'
+mkdir -p older/step_000000013 && cp -r whole/final_model older && regulon 2 $base checkpoint.ckpt_dir=later checkpoint.init_from=older num_train_steps=1 >later.out &&
+    grep -q 'a new run, from the weights in .*older/final_model$' err
+ok $? 'but not from an older one'
 "$PYTHON3" - whole/step_000000014/index.h5 tuned/step_000000003/index.h5 <<'EOF'
 import sys, h5py
 with h5py.File(sys.argv[1]) as a, h5py.File(sys.argv[2]) as b:
     for name in a["master"]:
         same = (a["master"][name][...] == b["master"][name][...]).all()
-        assert same == ("embed" in name or ".experts." in name), name
+        frozen = "embed" in name or ".experts." in name
+        assert same == frozen, name
+        for kind in "exp_avg", "exp_avg_sq":
+            assert (b[kind][name][...] != 0).any() != frozen, name
 EOF
-ok $? 'frozen parameters stay to the bit, the others do not'
+ok $? 'frozen parameters stay to the bit, the others do not; frozen ones have no moments'
+tune="$base checkpoint.save_every_n_steps=3 checkpoint.init_from=whole optimizer.lr=1e-2"
+regulon 2 $tune train.freeze='*embed* *.experts.*' checkpoint.ckpt_dir=tuned num_train_steps=6 >tuned.out &&
+    regulon 2 $tune train.freeze='*embed* *.experts.*' checkpoint.ckpt_dir=tuned6 num_train_steps=6 >tuned6.out && same_model tuned tuned6
+ok $? 'it goes on from there, to the bit'
+regulon 2 $tune train.freeze='*embed*' checkpoint.ckpt_dir=tuned num_train_steps=9 >thawed.out && grep -q 'changed: .*train.freeze from' err &&
+    [ "$(numbers thawed.out | awk '$1 == 9' | wc -l)" = 1 ]
+ok $? 'and with other parameters frozen'
 regulon 2 $base checkpoint.ckpt_dir=no checkpoint.init_from=/dev num_train_steps=3 >no.out
 [ $? = 65 ] && grep -q '^regulon: checkpoint.init_from: /dev holds no weights' err
 ok $? 'no weights in init_from: refused'
 regulon 2 $base checkpoint.ckpt_dir=no train.freeze='*embd*' num_train_steps=3 >no.out
 [ $? = 78 ] && grep -q "^regulon: train.freeze: no parameter is called '\*embd\*'" err
 ok $? 'a pattern that fits nothing: refused'
-regulon 2 eval tuned/step_000000003 --json >step.json && regulon 2 eval tuned --json >run.json && cmp -s step.json run.json
+regulon 2 eval tuned/step_000000009 --json >step.json && regulon 2 eval tuned --json >run.json && cmp -s step.json run.json
 ok $? 'eval takes a step folder'
-regulon 2 $base checkpoint.ckpt_dir=no checkpoint.init_from=whole model.num_key_value_heads=1 num_train_steps=3 >no.out
+regulon 2 $base checkpoint.ckpt_dir=no checkpoint.init_from=whole/final_model model.num_key_value_heads=1 num_train_steps=3 >no.out
 [ $? = 65 ] && regulon 2 $base checkpoint.ckpt_dir=no2 checkpoint.init_from=whole/step_000000014 model.num_key_value_heads=1 num_train_steps=3 >no.out
 [ $? = 65 ] && grep -q "tensor 'model.layers.0.self_attn.k_proj.weight' has another shape" err
 ok $? 'weights of another shape are refused'

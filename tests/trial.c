@@ -96,9 +96,9 @@ static XXH64_hash_t hash_room(const struct trial *t, const void *p, size_t bytes
 
 uint64_t trial_hash(const struct trial *t) {
     const struct model *m = t->m;
-    size_t state = m->n_state * sizeof(float);
+    size_t state = m->sizes.moments * sizeof(float);
     XXH64_hash_t h = hash_room(t, m->weights, m->params->size * t->be->real_bytes, 0);
-    if (m->masters) h = hash_room(t, m->masters, state, h);
+    if (m->masters) h = hash_room(t, m->masters, m->sizes.masters * sizeof(float), h);
     h = hash_room(t, t->o->m, state, h);
     h = hash_room(t, t->o->v, state, h);
     return hash_room(t, m->bias, (size_t)m->s.L * (size_t)m->s.E * sizeof(float), h);

@@ -5,11 +5,11 @@
 #include <string.h>
 #ifdef HAVE_CUDA
 #include "backend/cuda.h"
-#endif
 
 static int is_cuda(const char *name) {
     return strcmp(name, "cuda") == 0;
 }
+#endif
 
 int backend_exists(const char *name) {
 #ifdef HAVE_CUDA
@@ -18,27 +18,9 @@ int backend_exists(const char *name) {
     return strcmp(name, "cpu") == 0;
 }
 
-char *backend_engine_refusal(const char *name, const struct backend_options *o) {
-    int cuda = is_cuda(name);
-    if (!cuda && o->experts == EXPERTS_GROUPED)
-        return memory_string("engine.experts: grouped needs a GPU");
-    if (!cuda && o->experts == EXPERTS_CUBLASLT)
-        return memory_string("engine.experts: cublaslt needs a GPU");
-    if (cuda && o->experts == EXPERTS_LOOP)
-        return memory_string("engine.experts: loop is the CPU's; on a GPU it is cublaslt");
-    if (!cuda && o->attention == ATTENTION_CUDNN)
-        return memory_string("engine.attention: cudnn needs a GPU");
-    if (o->exchange == EXCHANGE_PEER || (cuda && o->exchange == EXCHANGE_NCCL))
-        return memory_string("engine.exchange: peer and nccl are not there yet");
-    if (!cuda && o->exchange == EXCHANGE_NCCL)
-        return memory_string("engine.exchange: nccl needs GPUs");
-    return NULL;
-}
-
-char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o) {
-    char *problem = backend_engine_refusal(name, o);
-    if (!problem && !backend_exists(name))
-        problem = memory_format("this program was built without %s", name);
+char *backend_refusal(const char *name, const struct grid *g) {
+    char *problem =
+        backend_exists(name) ? NULL : memory_format("this program was built without %s", name);
 #ifdef HAVE_CUDA
     if (!problem && is_cuda(name)) problem = cuda_refusal(g);
     if (is_cuda(name) && !agree_any(g, problem != NULL)) problem = cuda_refusal_together(g);

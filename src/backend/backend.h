@@ -4,10 +4,9 @@
  *
  * Letters as in model/shape.h. N is the number of tokens of the micro-batch (any, also 0), R the
  * number of rows of this rank's experts, those that pad included. Unless said otherwise arrays are
- * row-major, dense, and lie in backend memory
- * (`alloc`), and a call is local to the rank. "Collective" calls are made by every rank of the
- * named communicator in the same order, whatever their N. Nothing here allocates after `moe_new`.
- * Failures of the system end the program (die). */
+ * row-major, dense, and lie in backend memory (`alloc`), and a call is local to the rank. "Collective" calls are made
+ * by every rank of the named communicator in the same order, whatever their N. Nothing here
+ * allocates after `moe_new`. Failures of the system end the program (die). */
 #ifndef REGULON_BACKEND_BACKEND_H
 #define REGULON_BACKEND_BACKEND_H
 #include "config/config.h"
@@ -50,11 +49,15 @@ struct routing {
 
 /* The losses that keep the experts evenly used: the auxiliary loss (Shazeer et al. 2017; Fedus et
  * al. 2022, eq. 4) and the z-loss (Zoph et al. 2022, eq. 5). With counts c_le, probability sums
- * P_le and N = sum_e c_0e / A tokens (0 counts as 1): layer: aux = sum_l E sum_e (c_le / (N A))
- * (P_le / N) hf:    aux = E sum_e (sum_l c_le / (L N)) (sum_l P_le / (L N)) z = sum_l (sum of
- * lse^2) / N c and N may be those of all ranks; P and the sum of lse^2 are then this rank's share.
- * The gradients are those of weight * (coef aux + z_coef z): with respect to a token's probs, and
- * to its lse^2. */
+ * P_le and N = sum_e c_0e / A tokens (0 counts as 1):
+ *
+ *     layer: aux = sum_l E sum_e (c_le / (N A)) (P_le / N)
+ *     hf:    aux = E sum_e (sum_l c_le / (L N)) (sum_l P_le / (L N))
+ *     z = sum_l (sum of lse^2) / N
+ *
+ * c and N may be those of all ranks; P and the sum of lse^2 are then this rank's share. The
+ * gradients are those of weight * (coef aux + z_coef z): with respect to a token's probs, and to
+ * its lse^2. */
 struct balance {
     int L, E, A;
     int hf;        /* router.aux_loss is hf, else layer */
@@ -106,6 +109,8 @@ struct backend {
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
     int row_unit;        /* an expert's rows begin at multiples of it; after reserve */
     int64_t waits;       /* times that the host has waited for a device */
+    int peak_side;       /* of the square matrices whose product shows how fast it can be */
+    int has_profiler;    /* 1: there is one that `profile` reaches */
     int sealed;          /* 1: nothing may be allocated any more; debug builds assert it */
     void *state;
     void (*close)(struct backend *be); /* backend_close calls it */
@@ -113,10 +118,9 @@ struct backend {
     /* ---- memory ---- */
     void *(*alloc)(struct backend *be, size_t bytes); /* zeroed; dies when there is none */
     void (*release)(struct backend *be, void *p);
-    void (*upload)(struct backend *be, void *dst, const void *src,
-                   size_t bytes); /* host to backend */
-    void (*download)(struct backend *be, void *dst, const void *src,
-                     size_t bytes); /* backend to host */
+    /* host to backend, backend to host */
+    void (*upload)(struct backend *be, void *dst, const void *src, size_t bytes);
+    void (*download)(struct backend *be, void *dst, const void *src, size_t bytes);
     void (*zero)(struct backend *be, void *p, size_t bytes);
     void (*copy)(struct backend *be, void *dst, const void *src, size_t bytes); /* within it */
     /* FP32 host memory to the compute type, rounded to nearest even; and back */
@@ -137,7 +141,7 @@ struct backend {
     void (*clock_read)(struct backend *be, double seconds[N_CLOCKS]);
 
     /* Tells a profiler that waits for it to begin (1) or to end (0) recording; the work so far is
-     * done then. No GPU: nothing. */
+     * done then. Without has_profiler: nothing. */
     void (*profile)(struct backend *be, int on);
 
     /* ---- math ---- */
@@ -258,10 +262,14 @@ struct backend {
     void (*decide)(struct backend *be, float *factor, const double *values, int n,
                    const double *norm2, double max_norm);
     /* AdamW (Loshchilov and Hutter 2019, algorithm 2) with g = factor[0] * grad; nothing at all
-     * when factor[0] < 0: m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2 w = w (1 - lr
-     * decay) - lr (m / correction1) / (sqrt(v / correction2) + eps) on FP32 masters; weight
-     * (compute type) gets the rounded result; where the types are the same it may be the master
-     * itself. */
+     * when factor[0] < 0:
+     *
+     *     m = beta1 m + (1 - beta1) g
+     *     v = beta2 v + (1 - beta2) g^2
+     *     w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)
+     *
+     * on FP32 masters w; weight (compute type) gets the rounded result; where the types are the
+     * same it may be the master itself. */
     void (*adamw)(struct backend *be, float *master, real_t *weight, float *m, float *v,
                   const float *grad, const float *factor, size_t n, struct adamw a);
 
@@ -288,12 +296,9 @@ struct backend_options {
 /* 1 if this build has the backend of this name. */
 int backend_exists(const char *name);
 
-/* Why no backend of this name has these engines, NULL: it has them. The caller frees it. */
-char *backend_engine_refusal(const char *name, const struct backend_options *o);
-
-/* Why it cannot serve this grid with these options, NULL: it can. The caller frees it. Collective
- * over world; every rank may have a reason of its own. */
-char *backend_refusal(const char *name, const struct grid *g, const struct backend_options *o);
+/* Why it cannot serve this grid, NULL: it can. The caller frees it. Collective over world; every
+ * rank may have a reason of its own. (config/check.h has the engines.) */
+char *backend_refusal(const char *name, const struct grid *g);
 
 /* Opens the backend of this name ("cpu", "cuda") on the grid, which is borrowed; options NULL: all
  * 0. Collective over world; the caller has asked for refusals. */

@@ -40,6 +40,7 @@ void cpu_open(struct backend *be) {
     be->engines = "experts loop, attention own, exchange mpi";
     be->close = cpu_close;
     be->real_bytes = sizeof(float);
+    be->peak_side = 512;
     char *gemm = cpu_gemm_name();
     be->details =
         memory_format("%s, %d thread%s a rank", gemm, n_threads, n_threads == 1 ? "" : "s");

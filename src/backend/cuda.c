@@ -151,6 +151,8 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     be->row_unit = 1;
     be->close = cuda_close;
     be->real_bytes = real_bytes(s->real);
+    be->peak_side = 8192;
+    be->has_profiler = 1;
     be->details = describe(s);
     cuda_fill_memory(be);
     cuda_fill_clock(be);

@@ -13,7 +13,7 @@
 
 struct cuda_state {
     enum real real;
-    int device, capability, multiprocessors;
+    int device;
     cudaStream_t stream, sides[CUDA_SIDES];
     cudaEvent_t forked, joined[CUDA_SIDES];
     struct backend_options options;

@@ -26,7 +26,7 @@ static void add_norm(struct backend *be, real_t *sum, real_t *y, float *rstd, co
 static void norm_gradient(struct backend *be, real_t *dx, float *dw, const real_t *dy,
                           const real_t *x, const float *rstd, const real_t *w, int N, int D) {
     struct cuda_state *s = cuda_state(be);
-    norm_backward(s->real, dx, dw, dy, x, rstd, w, s->scratch, /*first=*/0, N, D, s->stream);
+    norm_backward(s->real, dx, dw, dy, x, rstd, w, s->scratch, N, D, s->stream);
 }
 
 static void rope(struct backend *be, real_t *qkv, const int32_t *positions,

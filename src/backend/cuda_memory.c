@@ -3,6 +3,7 @@
 #include "config.h"
 #include "backend/cuda.h"
 #include "base/memory.h"
+#include "grid/watchdog.h"
 #include "optimizer.h"
 #include <assert.h>
 #include <string.h>
@@ -45,7 +46,9 @@ static void release(struct backend *be, void *p) {
 
 void cuda_wait(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
+    watchdog_gpu(1);
     cuda_check(cudaStreamSynchronize(s->stream));
+    watchdog_gpu(0);
     be->waits++;
 }
 
@@ -56,7 +59,9 @@ static char *ring_room(struct cuda_state *s, size_t n) {
     if (u->at + n > SEGMENT) {
         cuda_check(cudaEventRecord(u->done[u->segment], s->stream));
         u->segment = (u->segment + 1) % SEGMENTS, u->at = 0;
+        watchdog_gpu(1);
         cuda_check(cudaEventSynchronize(u->done[u->segment]));
+        watchdog_gpu(0);
     }
     char *room = u->ring + (size_t)u->segment * SEGMENT + u->at;
     u->at += (n + 15) / 16 * 16;

@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "bench/gemm.h"
 #include "bench/ops.h"
+#include "bench/routing.h"
 #include "train/run.h"
 #include <errno.h>
 #include <stdio.h>
@@ -139,7 +141,7 @@ static FILE *open_csv(const char *path) {
 static void bench_gemm(struct backend *be, const struct options *o, const struct sizes *z,
                        FILE *csv) {
 #ifdef HAVE_CUDA
-    if (be->gpu) {
+    if (strcmp(be->name, "cuda") == 0) {
         double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
         ops_reserve(be, z);
         routing_weights(o->routing, weights, z->E);
@@ -167,10 +169,15 @@ int bench_main(int argc, char **argv) {
     c->backend = strcmp(be->name, "cuda") == 0 ? BACKEND_CUDA : BACKEND_CPU;
     struct shape_kind kind =
         o.shape ? *o.shape : *find_shape(c->backend == BACKEND_CUDA ? "mixtral" : "small");
-    backend_close(be);
     if (o.tokens) kind.full.N = (int)o.tokens;
     FILE *csv = open_csv(o.csv);
-    int wrong = ops_run(&g, open_chosen, &choice, &kind, csv);
+    int wrong = 0;
+    if (o.what == GEMM) {
+        bench_gemm(be, &o, &kind.full, csv);
+        backend_close(be);
+    } else {
+        wrong = ops_run(be, open_chosen, &choice, &kind, csv);
+    }
     if (csv && fclose(csv) != 0)
         die_user(EXIT_IO, "--csv: cannot write %s: %s", o.csv, strerror(errno));
     grid_close(&g);

@@ -48,8 +48,4 @@ void data_change(struct data *d, enum pair_type type, size_t n, float scale);
 void data_write(struct data *d, enum pair_type type, size_t n);
 void data_ints(struct data *d, const int32_t *values, size_t n);
 void data_random_ints(struct data *d, size_t n, int below);
-
-static inline size_t area(int a, int b) {
-    return (size_t)a * (size_t)b;
-}
 #endif

@@ -65,6 +65,31 @@ const struct shape_kind shape_kinds[] = {
       .document = 150,
       .side = 256,
       .copied = 1000}},
+    {"sonic",
+     {.N = 32768,
+      .D = 4096,
+      .F = 2048,
+      .V = 32000,
+      .E = 64,
+      .A = 4,
+      .H = 32,
+      .G = 8,
+      .K = 128,
+      .document = 4096,
+      .side = 8192,
+      .copied = 1 << 28},
+     {.N = 333,
+      .D = 256,
+      .F = 128,
+      .V = 1000,
+      .E = 64,
+      .A = 4,
+      .H = 8,
+      .G = 2,
+      .K = 128,
+      .document = 150,
+      .side = 256,
+      .copied = 1000}},
     {"small",
      {.N = 256,
       .D = 128,
@@ -225,8 +250,8 @@ static const struct operation *operation(size_t i) {
     return i < n_ops_dense ? &ops_dense[i] : &ops_experts[i - n_ops_dense];
 }
 
-static double *errors_of_all(const struct grid *g, struct backend *be, const struct sizes *z) {
-    struct sides s = {.be = {backend_open("cpu", g, NULL), be}};
+static double *errors_of_all(struct backend *be, const struct sizes *z) {
+    struct sides s = {.be = {backend_open("cpu", be->grid, NULL), be}};
     size_t n = n_ops_dense + n_ops_experts;
     double *errors = memory_alloc_array(n, sizeof *errors);
     for (int i = 0; i < 2; i++) ops_reserve(s.be[i], z), s.be[i]->forced = 1;
@@ -253,11 +278,10 @@ static void print_row(const struct row *r, FILE *csv) {
                 r->error, r->wrong);
 }
 
-int ops_run(const struct grid *g, open_backend *open, void *context, const struct shape_kind *kind,
+int ops_run(struct backend *be, open_backend *open, void *context, const struct shape_kind *kind,
             FILE *csv) {
     const struct sizes *z = &kind->full;
-    struct backend *be = open(context);
-    double *errors = errors_of_all(g, be, &kind->cut), ceilings[2],
+    double *errors = errors_of_all(be, &kind->cut), ceilings[2],
            tolerance = be->real_bytes == 2 ? 1e-2 : 1e-5;
     int n_wrong = 0;
     backend_close(be);

@@ -15,11 +15,12 @@ extern const size_t n_shape_kinds;
 /* Asks the backend for what a model of these sizes would. */
 void ops_reserve(struct backend *be, const struct sizes *z);
 
-/* Opens backends on one rank; the caller closes them. */
+/* Opens the backend asked for once more. */
 typedef struct backend *open_backend(void *context);
 
-/* A table on stdout and, where csv is not NULL, the same there. `open` gives the backend asked for,
- * twice, one after the other. Returns the number of operations with a wrong result. */
-int ops_run(const struct grid *g, open_backend *open, void *context, const struct shape_kind *kind,
+/* A table on stdout and, where csv is not NULL, the same there. be, which is closed here, serves
+ * the errors; another one from `open`, with room for the full sizes, the times. Returns the number
+ * of operations with a wrong result. */
+int ops_run(struct backend *be, open_backend *open, void *context, const struct shape_kind *kind,
             FILE *csv);
 #endif

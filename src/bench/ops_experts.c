@@ -165,7 +165,7 @@ static void make_dispatch_backward(struct data *d) {
     data_read(d, PAIR_REAL, d->R * (size_t)d->z.D, 1);
     data_read(d, PAIR_FLOAT, d->R, 1);
     data_write(d, PAIR_REAL, area(d->z.N, d->z.D));
-    data_write(d, PAIR_FLOAT, d->R);
+    data_write(d, PAIR_FLOAT, area(d->z.N, d->z.A));
 }
 
 static void run_dispatch_backward(struct data *d, struct backend *be, int side) {

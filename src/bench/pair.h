@@ -42,4 +42,9 @@ size_t pair_rows(const struct sides *s, const int32_t *ids, size_t n, int E);
 
 /* A copy in host memory, FP64, of side 0 or 1; the caller frees it. */
 double *pair_values(struct sides *s, const struct pair *p, int side);
+
+/* Elements of an array [a, b]. */
+static inline size_t area(int a, int b) {
+    return (size_t)a * (size_t)b;
+}
 #endif

@@ -11,10 +11,13 @@
  * where there is none. Collective over MPI_COMM_WORLD. */
 void hf_load(struct model *m, const char *folder);
 
-/* Writes folder (made if absent; config.json, model.safetensors, FP32, one tensor an expert: the
- * names that load everywhere; with router.bias_rate above 0 also router_bias.safetensors, which
- * transformers does not read). Written as folder.tmp, fsynced, renamed; an older folder is
- * replaced. Collective over world; the tensors stream through rank 0, one at a time. A failed write
- * ends the run with 74, the older folder untouched. */
-void hf_save(const struct model *m, const char *folder);
+/* Writes folder, the model after `step` (made if absent; config.json, model.safetensors, FP32, one
+ * tensor an expert: the names that load everywhere; with router.bias_rate above 0 also
+ * router_bias.safetensors, which transformers does not read). Written as folder.tmp, fsynced,
+ * renamed; an older folder is replaced. Collective over world; the tensors stream through rank 0,
+ * one at a time. A failed write ends the run with 74, the older folder untouched. */
+void hf_save(const struct model *m, const char *folder, int64_t step);
+
+/* The step of a folder that hf_save wrote, -1 for another one. One rank. */
+int64_t hf_step(const char *folder);
 #endif

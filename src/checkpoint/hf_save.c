@@ -14,7 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static char *config_json(const struct config *c, const struct shape *s) {
+/* A key of ours in config.json; others pass it over (config/hf.c does, too). */
+static const char step_key[] = "regulon_step";
+
+static char *config_json(const struct config *c, const struct shape *s, int64_t step) {
     json_t *root = json_pack(
         "{s:[s], s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:{s:f, "
         "s:s}, s:f, s:b}",
@@ -35,6 +38,7 @@ static char *config_json(const struct config *c, const struct shape *s) {
     json_object_set_new(root, "initializer_range", json_real(c->model.initializer_range));
     json_object_set_new(root, "max_position_embeddings", json_integer(c->dataset.max_seq_length));
     json_object_set_new(root, "use_cache", json_true());
+    json_object_set_new(root, step_key, json_integer(step));
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(root);
     return text;
@@ -140,7 +144,7 @@ static void save_bias(const struct model *m, const char *folder) {
     memory_free(t.name);
 }
 
-void hf_save(const struct model *m, const char *folder) {
+void hf_save(const struct model *m, const char *folder, int64_t step) {
     struct plan plan = plan_of(m);
     int rank = m->be->grid->rank, fd = -1;
     char *temporary = memory_format("%s.tmp", folder),
@@ -149,7 +153,7 @@ void hf_save(const struct model *m, const char *folder) {
     if (rank == 0) {
         file_remove_folder(temporary);
         if (!file_make_folders(temporary)) die_io("%s: %s", temporary, strerror(errno));
-        char *text = config_json(m->config, &m->s);
+        char *text = config_json(m->config, &m->s, step);
         if (!file_write_atomic(json, text, strlen(text))) die_io("%s: %s", json, strerror(errno));
         free(text);
         fd = safetensors_create(path, plan.list, plan.n);
@@ -174,4 +178,13 @@ void hf_save(const struct model *m, const char *folder) {
     memory_free(temporary);
     memory_free(path);
     memory_free(json);
+}
+
+int64_t hf_step(const char *folder) {
+    char *path = file_join(folder, "config.json");
+    json_t *root = json_load_file(path, 0, NULL), *step = json_object_get(root, step_key);
+    int64_t n = json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(root);
+    memory_free(path);
+    return n;
 }

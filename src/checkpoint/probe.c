@@ -123,7 +123,7 @@ static void look_at_space(const struct grid *g, const struct config *c, int resu
     checkpoint_remove_unfinished(folder); /* their room is free */
     struct shape s = shape_of(c);
     struct params *p = params_new(&s, g, c);
-    double bytes = probe_checkpoint_bytes(shape_parameters(&s), p->n, g->n_ranks),
+    double bytes = probe_checkpoint_bytes(params_count(p), p->n, g->n_ranks),
            free_bytes = probe_free_bytes(folder);
     int there = 0, refuse = 0;
     if (resumes) memory_free(checkpoint_list(folder, &there));

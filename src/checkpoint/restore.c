@@ -184,12 +184,12 @@ char *checkpoint_find_weights(const char *path) {
     }
     if (found) return found;
     char *final = file_join(path, "final_model"), *tensors = file_join(final, whole[0]);
-    int n;
-    int64_t *steps = checkpoint_list(path, &n);
-    if (file_exists(tensors))
-        found = memory_string(final);
-    else if (n > 0)
+    int n, ended = file_exists(tensors);
+    int64_t *steps = checkpoint_list(path, &n), step = ended ? hf_step(final) : -1;
+    if (n > 0 && (!ended || (step >= 0 && steps[0] >= step)))
         found = checkpoint_folder(path, steps[0]);
+    else if (ended)
+        found = memory_string(final);
     memory_free(steps);
     memory_free(tensors);
     memory_free(final);

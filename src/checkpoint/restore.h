@@ -10,8 +10,9 @@
 int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header *header);
 
 /* The folder that holds the weights of `path`: itself, where it is a step folder or a Hugging Face
- * folder; of a run folder its final_model or else its newest checkpoint. NULL when there are none.
- * The caller frees it. One rank. */
+ * folder; of a run folder its newest checkpoint, which has the FP32 masters, or its final_model
+ * (whose weights are of the compute type) where that is of a later step or there is no checkpoint.
+ * NULL when there are none. The caller frees it. One rank. */
 char *checkpoint_find_weights(const char *path);
 
 /* Loads the weights and the selection bias, nothing else, from such a folder, which rank 0 names.

@@ -73,6 +73,7 @@ struct saver *saver_new(const struct optimizer *o, const char *folder, const cha
     for (int i = 0; i < s->n; i++) {
         s->copies[i] = s->live[i];
         s->copies[i].data = at;
+        if (!s->live[i].data) memset(at, 0, s->live[i].n * sizeof *at);
         at += (s->live[i].n + UNIT - 1) / UNIT * UNIT;
     }
     s->bias = memory_alloc_array((size_t)o->model->s.L * (size_t)o->model->s.E, sizeof *s->bias);
@@ -180,7 +181,9 @@ void saver_begin(struct saver *s, struct counters counters) {
     s->start = MPI_Wtime();
     s->header.counters = counters;
     for (int i = 0; i < s->n; i++)
-        m->be->download(m->be, s->copies[i].data, s->live[i].data, s->live[i].n * sizeof *s->stage);
+        if (s->live[i].data)
+            m->be->download(m->be, s->copies[i].data, s->live[i].data,
+                            s->live[i].n * sizeof *s->stage);
     m->be->download(m->be, s->bias, m->bias, (size_t)(m->s.L * m->s.E) * sizeof *s->bias);
     s->final = checkpoint_folder(s->folder, counters.step);
     s->temporary = memory_format("%s.%d.%d.tmp", s->final, s->owner, ++s->attempt);

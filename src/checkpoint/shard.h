@@ -1,8 +1,8 @@
 /* One rank's file of a checkpoint: shard_dDDD_eEEE.h5, the pieces of state_to_save as contiguous
  * datasets /master/NAME, /exp_avg/NAME, /exp_avg_sq/NAME of [rows, cols], each with its first
- * global row. HDF5 lays the file out and closes it; then the data are written with
- * pwrite, and the whole file is hashed on the way, since HDF5's own write path neither hashes nor
- * survives a full disk. */
+ * global row. HDF5 lays the file out and closes it; then the data are written with pwrite, and the
+ * whole file is hashed on the way, since HDF5's own write path neither hashes nor survives a full
+ * disk. */
 #ifndef REGULON_CHECKPOINT_SHARD_H
 #define REGULON_CHECKPOINT_SHARD_H
 #include "checkpoint/state.h"
@@ -27,10 +27,9 @@ int shard_read_description(hid_t file, struct shard_header *h);
 
 char *shard_name(int dp_rank, int ep_rank); /* "shard_d000_e000.h5"; the caller frees it */
 
-enum {
-    SHARD_ALIGNMENT = 4096
-}; /* bytes: data that begin so in memory are written without passing
-      through the page cache, where the file system can */
+/* Bytes: data that begin so in memory are written without passing through the page cache, where the
+ * file system can. */
+enum { SHARD_ALIGNMENT = 4096 };
 
 /* Writing, in slices, by the I/O thread. `pieces` and their data (host memory) are borrowed until
  * the end; bias[n_bias] is the router's selection bias, written by the shard of rank 0 (NULL
@@ -51,8 +50,9 @@ void shard_writer_free(struct shard_writer *w);
 /* Reading. Each returns NULL or what is wrong, to be freed by the caller. */
 char *shard_read_header(const char *path, struct shard_header *h);
 
-/* Fills from one shard what of pieces[n], backend memory (host memory where be is NULL), it holds; covered[n] counts the elements
- * filled. bias[n_bias] (host memory) is filled if the shard has it; it may be NULL. */
+/* Fills from one shard what of pieces[n], backend memory (host memory where be is NULL), it holds;
+ * covered[n] counts the elements filled. bias[n_bias] (host memory) is filled if the shard has it;
+ * it may be NULL. */
 char *shard_read(struct backend *be, const char *path, struct piece *pieces, int n, size_t *covered,
                  float *bias, size_t n_bias);
 #endif

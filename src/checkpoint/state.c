@@ -30,7 +30,7 @@ static int add_kinds(const struct optimizer *o, int i, size_t first, size_t n, s
     size_t skip = first - s->first;
     list[0] = piece_of(t, STATE_MASTER, first, n, model_master(o->model, i) + skip);
     for (enum state_kind k = STATE_EXP_AVG; k < N_STATES; k++)
-        list[k] = piece_of(t, k, first, n, moment(o, k) + s->state + skip);
+        list[k] = piece_of(t, k, first, n, s->frozen ? NULL : moment(o, k) + s->state + skip);
     return N_STATES;
 }
 
@@ -51,7 +51,9 @@ struct piece *state_to_load(const struct optimizer *o, int *n) {
     *n = 0;
     for (int i = 0; i < p->n; i++) {
         const struct share *s = &o->model->shares[i];
-        if (s->n > 0) *n += add_kinds(o, i, s->first, s->n, list + *n);
+        if (s->n == 0) continue;
+        int kinds = add_kinds(o, i, s->first, s->n, list + *n);
+        *n += s->frozen ? 1 : kinds;
     }
     return list;
 }

@@ -12,14 +12,15 @@ struct piece {
     const struct param *param;
     enum state_kind kind;
     int64_t first_row, rows;
-    float *data; /* where they lie in this process: backend memory, unless said otherwise */
+    float *data; /* where they lie in this process: backend memory, unless said otherwise; NULL:
+                    they are zero, and nowhere */
     size_t n;    /* elements: rows * param->cols */
 };
 
 /* Lists of pieces; the array is the caller's, the data the optimiser's and the model's.
- * state_to_save: this rank's part of a partition of the whole state over the world. state_to_load:
- * what this rank updates. state_weights: the weights that it holds, in all[p->size], host memory.
- */
+ * state_to_save: this rank's part of a partition of the whole state over the world; the moments of
+ * frozen tensors are zero. state_to_load: what this rank updates, and its share of what is frozen,
+ * without moments. state_weights: the weights that it holds, in all[p->size], host memory. */
 struct piece *state_to_save(const struct optimizer *o, int *n);
 struct piece *state_to_load(const struct optimizer *o, int *n);
 struct piece *state_weights(const struct params *p, float *all, int *n);

@@ -36,6 +36,9 @@ static char *check_model(const struct config *c) {
         refuse("model.num_local_experts (%" PRId64
                ") is not a multiple of parallelism.ep_size (%" PRId64 ")",
                c->model.num_local_experts, c->parallelism.ep_size);
+    if (c->memory.recompute_layers && c->memory.recompute == RECOMPUTE_NONE)
+        refuse("memory.recompute_layers (%" PRId64 ") needs memory.recompute activation or layer",
+               c->memory.recompute_layers);
     if (c->memory.recompute_layers > c->model.num_hidden_layers)
         refuse("memory.recompute_layers (%" PRId64 ") is above model.num_hidden_layers (%" PRId64
                ")",
@@ -60,19 +63,31 @@ static char *check_profiler(const struct config *c) {
     return NULL;
 }
 
-static char *check_engines(const struct config *c) {
-    if (c->backend != BACKEND_CPU) return NULL; /* refused when the backend is opened */
-    if (c->precision.recipe == PRECISION_BF16)
-        refuse("precision.recipe is 'bf16', which backend 'cpu' does not have");
-    if (c->engine.experts == EXPERTS_GROUPED || c->engine.experts == EXPERTS_CUBLASLT)
-        refuse("engine.experts is '%s', which backend 'cpu' does not have",
-               c->engine.experts == EXPERTS_GROUPED ? "grouped" : "cublaslt");
-    if (c->engine.attention == ATTENTION_CUDNN)
-        refuse("engine.attention is 'cudnn', which backend 'cpu' does not have");
-    if (c->engine.exchange == EXCHANGE_PEER || c->engine.exchange == EXCHANGE_NCCL)
-        refuse("engine.exchange is '%s', which backend 'cpu' does not have",
-               c->engine.exchange == EXCHANGE_PEER ? "peer" : "nccl");
+char *check_engines(const struct config *c, int cuda) {
+    enum { CPU = 1, CUDA = 2, BOTH = CPU | CUDA };
+    const struct {
+        int asked, lacks; /* who does not have it */
+        const char *key, *value;
+    } list[] = {
+        {c->precision.recipe == PRECISION_BF16, CPU, "precision.recipe", "bf16"},
+        {c->engine.experts == EXPERTS_GROUPED, CPU, "engine.experts", "grouped"},
+        {c->engine.experts == EXPERTS_CUBLASLT, CPU, "engine.experts", "cublaslt"},
+        {c->engine.experts == EXPERTS_LOOP, CUDA, "engine.experts", "loop"},
+        {c->engine.attention == ATTENTION_CUDNN, CPU, "engine.attention", "cudnn"},
+        {c->engine.exchange == EXCHANGE_PEER, BOTH, "engine.exchange", "peer"},
+        {c->engine.exchange == EXCHANGE_NCCL, BOTH, "engine.exchange", "nccl"},
+        {c->engine.exchange == EXCHANGE_MPI, CUDA, "engine.exchange", "mpi"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].asked && list[i].lacks & (cuda ? CUDA : CPU))
+            refuse("%s is '%s', which backend '%s' does not have", list[i].key, list[i].value,
+                   cuda ? "cuda" : "cpu");
     return NULL;
+}
+
+/* With backend auto once it is known what that is. */
+static char *check_own_engines(const struct config *c) {
+    return c->backend == BACKEND_AUTO ? NULL : check_engines(c, c->backend == BACKEND_CUDA);
 }
 
 /* The largest token a letter of the alphabet can be, in either case. Bytes may stand for the tokens
@@ -149,8 +164,8 @@ static char *check_validation(const struct config *c) {
 
 char *check_config(const struct config *c) {
     char *(*const checks[])(const struct config *) = {
-        check_model,    check_engines,    check_profiler, check_dataset,
-        check_schedule, check_validation, check_limits};
+        check_model,    check_own_engines, check_profiler, check_dataset,
+        check_schedule, check_validation,  check_limits};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         char *problem = checks[i](c);
         if (problem) return problem;

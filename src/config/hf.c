@@ -44,6 +44,7 @@ static const char *const harmless[] = {
     "output_router_logits",
     "pad_token_id",
     "problem_type",
+    "regulon_step",
     "return_dict",
     "tokenizer_class",
     "torch_dtype",

@@ -78,9 +78,14 @@ static void describe_mark(char *text, size_t size, const struct mark *m) {
     char step[32] = "", layer[32] = "";
     if (parts[m->part].numbered) snprintf(step, sizeof step, " %lld", (long long)m->step);
     if (m->layer >= 0) snprintf(layer, sizeof layer, ", layer %d", m->layer);
-    snprintf(text, size, "%s%s%s%s%s%s", parts[m->part].name, step,
-             m->phase == WATCHDOG_NONE ? "" : ", ", phases[m->phase], layer,
-             m->waits ? ", exchange" : "");
+    /* what the host has enqueued last says only that the GPU is there or before it */
+    const char *before = m->phase == WATCHDOG_NONE ? "" : ", ",
+               *after = m->waits == WAITS_FOR_RANKS ? ", exchange" : "";
+    if (m->waits == WAITS_FOR_GPU)
+        before = m->phase == WATCHDOG_NONE ? ", waiting for its GPU"
+                                           : ", waiting for its GPU with work enqueued up to ";
+    snprintf(text, size, "%s%s%s%s%s%s", parts[m->part].name, step, before, phases[m->phase], layer,
+             after);
 }
 
 void judge_text(char *text, size_t size, const struct watched *w, enum cause cause, int64_t now) {

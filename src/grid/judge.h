@@ -4,13 +4,16 @@
 #include "grid/watchdog.h"
 #include <stddef.h>
 
+/* For what a rank waits within its mark. */
+enum waits { WAITS_FOR_NOTHING, WAITS_FOR_RANKS, WAITS_FOR_GPU };
+
 /* What a rank does. `order` counts parts (upper half) and marks within the part (lower half): of
  * two ranks the one with the smaller is behind. */
 struct mark {
     int64_t step, order;
     int64_t time; /* when it was set, ns on the clock of whom holds it; in a message: its age */
-    int32_t part, phase, layer, waits;
-    int32_t first; /* the first STEP has not ended */
+    int32_t part, phase, layer, waits; /* of the enums; -1: no layer; enum waits */
+    int32_t first;                     /* the first STEP has not ended */
 };
 
 enum presence { PRESENT, GONE, ENDED }; /* gone: without a word; ended: with one */

@@ -40,7 +40,7 @@ void watchdog_part(enum watchdog_part part, int64_t step) {
     set(&watch->part, (int)part);
     set(&watch->phase, WATCHDOG_NONE);
     set(&watch->layer, -1);
-    set(&watch->waits, 0);
+    set(&watch->waits, WAITS_FOR_NOTHING);
     if (step >= 0) atomic_store_explicit(&watch->step, step, memory_order_relaxed);
     moved_to(((place() >> 32) + 1) << 32);
 }
@@ -50,15 +50,19 @@ void watchdog_phase(enum watchdog_phase phase, int layer) {
     if (!watch) return;
     set(&watch->phase, (int)phase);
     set(&watch->layer, layer);
-    set(&watch->waits, 0);
+    set(&watch->waits, WAITS_FOR_NOTHING);
     moved_to(place() + 1);
 }
 
 void watchdog_exchange(int waits) {
     ranges_exchange(waits);
     if (!watch) return;
-    set(&watch->waits, waits);
+    set(&watch->waits, waits ? WAITS_FOR_RANKS : WAITS_FOR_NOTHING);
     moved_to(place() + 1);
+}
+
+void watchdog_gpu(int waits) {
+    if (watch) set(&watch->waits, waits ? WAITS_FOR_GPU : WAITS_FOR_NOTHING);
 }
 
 void watchdog_progress(void) {

@@ -55,10 +55,14 @@ void watchdog_close(void);
  * there is no watch. watchdog_part begins a part, of step `step` (-1: as before), without a
  * phase; layer: -1 for none. watchdog_exchange: the rank waits (1) for the others of its
  * expert-parallel group, within a phase, or no longer (0). A profiler sees them too, watch or none:
- * ranges.h. */
+ * ranges.h. On a GPU they say what the host has enqueued. */
 void watchdog_part(enum watchdog_part part, int64_t step);
 void watchdog_phase(enum watchdog_phase phase, int layer);
 void watchdog_exchange(int waits);
+
+/* The rank waits (1) for its GPU to do what was enqueued, or no longer (0). Not a mark: a rank may
+ * wait more often than others. */
+void watchdog_gpu(int waits);
 
 /* Work goes on within the mark, on this rank alone: it counts as if the mark were new, but not as a
  * mark. */

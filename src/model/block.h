@@ -8,7 +8,7 @@ static inline real_t *model_weight(const struct model *m, int i) {
     return real_at(m->be, m->weights, m->params->list[i].offset);
 }
 static inline float *model_grad(const struct model *m, int i) {
-    return m->grads + m->params->list[i].offset;
+    return m->grads + m->shares[i].grad;
 }
 
 /* m->delta = attention(xn1); dxn = its gradient given dx = gradient of delta. */

@@ -36,7 +36,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->sums = be->alloc(be, model_sums_bytes(m));
     m->host_sums = memory_alloc(model_sums_bytes(m));
     m->host_bias = memory_alloc_array(L * E, sizeof *m->host_bias);
-    m->shares = shares_new(m->params, be->grid, c, &m->n_state);
+    m->shares = shares_new(m->params, be->grid, c, &m->sizes);
     recompute_new_layers(m, rows, with_gradients);
     m->tokens = be->alloc(be, N * sizeof(int32_t));
     m->targets = be->alloc(be, N * sizeof(int32_t));
@@ -49,7 +49,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->logits = be->alloc(be, N * E * sizeof(float));
     m->y = be->alloc(be, rows * D * r);
     if (!with_gradients) return m;
-    m->grads = be->alloc(be, m->params->size * sizeof(float));
+    m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
     m->dxn = be->alloc(be, N * D * r);
     m->dattended = be->alloc(be, N * HK * r);
@@ -60,7 +60,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->dz = be->alloc(be, sizeof *m->dz);
     if (c->router.balance_over == BALANCE_WORLD)
         m->all_counts = be->alloc(be, L * E * sizeof *m->all_counts);
-    if (r != sizeof(float)) m->masters = be->alloc(be, m->n_state * sizeof *m->masters);
+    if (r != sizeof(float)) m->masters = be->alloc(be, m->sizes.masters * sizeof *m->masters);
     return m;
 }
 

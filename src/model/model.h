@@ -48,12 +48,12 @@ struct model {
     int capacity;         /* largest N */
     real_t *weights;      /* [params->size] */
     struct share *shares; /* [params->n] what this rank updates */
-    size_t n_state;       /* elements of the shares together */
-    float *masters;       /* [n_state] FP32 weights of the shares; NULL where the weights themselves
-                             are FP32: see model_master */
-    float *grads;         /* [params->size], NULL for a model that only evaluates */
-    int has_grads;        /* since model_reset: the next micro-batch adds, else it overwrites */
-    float *bias;          /* [L, E] selection bias of the router, backend memory */
+    struct share_sizes sizes;
+    float *masters; /* [sizes.masters] FP32 weights of the shares; NULL where the weights
+                       themselves are FP32: see model_master */
+    float *grads;   /* [sizes.grads], NULL for a model that only evaluates */
+    int has_grads;  /* since model_reset: the next micro-batch adds, else it overwrites */
+    float *bias;    /* [L, E] selection bias of the router, backend memory */
     struct layer_state *layers;
     struct layer_state shared; /* the rooms of what layers do not keep; NULL where all do */
 

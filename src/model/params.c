@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGN = 64 /* elements; also the start of a q, k, v matrix */ };
-
 /* Appends a tensor of the dims a, b, c (0: absent); `joined`: right behind the one before. */
 static int append(struct params *p, const struct grid *g, enum param_kind kind,
                   enum param_group group, float std, int joined, int64_t a, int64_t b, int64_t c,
@@ -19,7 +17,7 @@ static int append(struct params *p, const struct grid *g, enum param_kind kind,
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
     va_end(args);
-    t->kind = kind, t->group = group, t->std = std;
+    t->kind = kind, t->group = group, t->std = std, t->joined = joined;
     t->n_dims = c ? 3 : b ? 2 : 1;
     t->dims[0] = a, t->dims[1] = b, t->dims[2] = c;
     t->cols = t->dims[t->n_dims - 1];
@@ -30,7 +28,7 @@ static int append(struct params *p, const struct grid *g, enum param_kind kind,
         t->first_row = t->rows * g->ep_rank;
     }
     t->n = (size_t)t->rows * (size_t)t->cols;
-    if (!joined) p->size = (p->size + ALIGN - 1) / ALIGN * ALIGN;
+    if (!joined) p->size = (p->size + PARAMS_ALIGN - 1) / PARAMS_ALIGN * PARAMS_ALIGN;
     t->offset = p->size;
     p->size += t->n;
     return p->n++;
@@ -66,8 +64,7 @@ struct params *params_new(const struct shape *s, const struct grid *g, const str
                   ? p->embed
                   : append(p, g, PARAM_DENSE, GROUP_EMBEDDING, std, 0, V, D, 0, "lm_head.weight");
     p->n_dense = p->n;
-    p->size = (p->size + ALIGN - 1) / ALIGN * ALIGN;
-    p->dense_size = p->size;
+    p->size = (p->size + PARAMS_ALIGN - 1) / PARAMS_ALIGN * PARAMS_ALIGN;
     for (int l = 0; l < s->L; l++) {
         struct layer_params *y = &p->layers[l];
         y->up = append(p, g, PARAM_EXPERT, GROUP_MATRIX, std, 0, E, 2 * F, D,
@@ -83,6 +80,27 @@ void params_free(struct params *p) {
     memory_free(p->layers);
     memory_free(p->list);
     memory_free(p);
+}
+
+static double elements(const struct param *t) {
+    double n = 1;
+    for (int d = 0; d < t->n_dims; d++) n *= (double)t->dims[d];
+    return n;
+}
+
+double params_count(const struct params *p) {
+    double sum = 0;
+    for (int i = 0; i < p->n; i++) sum += elements(&p->list[i]);
+    return sum;
+}
+
+double params_active(const struct params *p, int A) {
+    double sum = 0;
+    for (int i = 0; i < p->n; i++) {
+        const struct param *t = &p->list[i];
+        sum += elements(t) * (t->kind == PARAM_EXPERT ? (double)A / (double)t->dims[0] : 1);
+    }
+    return sum;
 }
 
 int params_replicated(int64_t rows, int size) {

@@ -19,6 +19,9 @@ enum param_group {
     GROUP_EMBEDDING
 }; /* what weight decay distinguishes */
 
+/* What begins in an arena begins at a multiple of so many elements. */
+enum { PARAMS_ALIGN = 64 };
+
 struct param {
     char name[80]; /* as transformers 5 names it; experts fused, gate before up */
     enum param_kind kind;
@@ -26,7 +29,8 @@ struct param {
     int n_dims;
     int64_t dims[3];    /* global */
     float std;          /* initial: normal(0, std); 0: ones */
-    size_t offset, n;   /* this rank's part in every arena, in elements */
+    size_t offset, n;   /* this rank's part in the arena of weights, in elements */
+    int joined;         /* it lies right behind the one before: they are one matrix */
     int64_t rows, cols; /* that part as a matrix: all dimensions but the last, the last */
     int64_t first_row;  /* its first row in the global matrix */
 };
@@ -41,14 +45,19 @@ struct params {
     int n;
     struct param *list; /* dense ones first */
     int n_dense;
-    size_t dense_size, size; /* elements of an arena: the dense part, all of it */
-    int embed, norm, head;   /* head is embed when tied */
+    size_t size;           /* elements of the arena of weights */
+    int embed, norm, head; /* head is embed when tied */
     struct layer_params *layers;
 };
 
 /* The table for rank (dp_rank, ep_rank) of the grid. The caller frees it. */
 struct params *params_new(const struct shape *s, const struct grid *g, const struct config *c);
 void params_free(struct params *p);
+
+/* Parameters over the grid: all, and those at work on one token, which meets A of each layer's
+ * experts. */
+double params_count(const struct params *p);
+double params_active(const struct params *p, int A);
 
 /* Rows [*first, *last) of a tensor of `rows` rows that rank `rank` of `size` holds when it is
  * sharded: evenly, at multiples of 128 rows where it has them. A tensor with fewer rows than ranks

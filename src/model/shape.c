@@ -32,15 +32,6 @@ static double expert(const struct shape *s) {
     return 3.0 * s->F * s->D;
 }
 
-double shape_parameters(const struct shape *s) {
-    double norms = (2.0 * s->L + 1) * s->D, vocabulary = (double)s->V * s->D * (s->tied ? 1 : 2);
-    return s->L * (layer_dense(s) + s->E * expert(s)) + norms + vocabulary;
-}
-
-double shape_active_parameters(const struct shape *s) {
-    return shape_parameters(s) - s->L * (double)(s->E - s->A) * expert(s);
-}
-
 double shape_flops(const struct shape *s, double tokens, double sum_len2) {
     double active = s->L * (layer_dense(s) + s->A * expert(s)) + (double)s->V * s->D;
     return 6 * active * tokens + 6.0 * s->L * s->H * s->K * sum_len2;

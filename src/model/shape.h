@@ -18,11 +18,6 @@ struct shape {
 /* From a checked configuration. */
 struct shape shape_of(const struct config *c);
 
-/* Parameters: all, and those at work on one token: all but the E - A experts of each layer that it
- * does not meet. */
-double shape_parameters(const struct shape *s);
-double shape_active_parameters(const struct shape *s);
-
 /* Model FLOPs of forward and backward: per token 6 x (attention projections, router, A experts,
  * head), plus 6 L H K sum(len^2) of causal attention, where sum_len2 is the sum of the squared
  * document lengths. */

@@ -1,6 +1,7 @@
 #include "config.h"
 #include "model/share.h"
 #include "base/memory.h"
+#include <string.h>
 
 MPI_Comm share_group(const struct grid *g, const struct param *t) {
     return t->kind == PARAM_DENSE ? g->world : g->dp;
@@ -26,14 +27,47 @@ static struct share share_of(const struct param *t, const struct grid *g, const 
     return s;
 }
 
+static size_t aligned(size_t n) {
+    return (n + PARAMS_ALIGN - 1) / PARAMS_ALIGN * PARAMS_ALIGN;
+}
+
+/* One past the tensors that are one matrix with tensor i, the first of them. */
+static int matrix_end(const struct params *p, int i) {
+    do i++;
+    while (i < p->n && p->list[i].joined);
+    return i;
+}
+
+/* Places the gradients of the matrices that are frozen, or of the others: those first. */
+static void place_grads(struct share *list, const struct params *p, int frozen,
+                        struct share_sizes *sizes) {
+    for (int i = 0, end; i < p->n; i = end) {
+        int all_frozen = 1;
+        end = matrix_end(p, i);
+        for (int k = i; k < end; k++) all_frozen &= list[k].frozen;
+        if (all_frozen != frozen) continue;
+        size_t at = aligned(sizes->trained_grads);
+        for (int k = i; k < end; k++) list[k].grad = at, at += p->list[k].n;
+        if (p->list[i].kind == PARAM_DENSE) at = aligned(at);
+        if (!frozen) sizes->trained_grads = at;
+        if (!frozen && p->list[i].kind == PARAM_DENSE) sizes->dense_grads = at;
+        if (at > sizes->grads) sizes->grads = at;
+    }
+}
+
 struct share *shares_new(const struct params *p, const struct grid *g, const struct config *c,
-                         size_t *n_state) {
+                         struct share_sizes *sizes) {
     struct share *list = memory_alloc_array((size_t)p->n, sizeof *list);
-    *n_state = 0;
-    for (int i = 0; i < p->n; i++) {
-        list[i] = share_of(&p->list[i], g, c);
-        list[i].state = *n_state;
-        *n_state += list[i].n;
+    memset(sizes, 0, sizeof *sizes);
+    for (int i = 0; i < p->n; i++) list[i] = share_of(&p->list[i], g, c);
+    for (int frozen = 0; frozen < 2; frozen++) {
+        for (int i = 0; i < p->n; i++) {
+            if (list[i].frozen != frozen) continue;
+            list[i].state = sizes->masters;
+            sizes->masters += list[i].n;
+            if (!frozen) sizes->moments = sizes->masters;
+        }
+        place_grads(list, p, frozen, sizes);
     }
     return list;
 }

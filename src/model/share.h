@@ -10,18 +10,29 @@
 struct share {
     size_t first, n;           /* updated here */
     size_t state;              /* place in the arrays of masters and moments */
+    size_t grad;               /* place of the whole of the rank's part in that of gradients */
     size_t norm_first, norm_n; /* counted here in the gradient's norm, and saved here: a partition
                                   of the logical tensor over all ranks */
-    int frozen;                /* train.freeze: neither updated nor counted */
+    int frozen;                /* train.freeze: neither updated nor counted; has no moments */
     int gathered;              /* other ranks update the rest: it must be gathered */
     int replicated;            /* fewer rows than ranks: every rank updates all of it */
     size_t *counts;            /* [ranks of the group] elements of each rank's even share */
 };
 
-/* The shares of p's parameters, [p->n]; *n_state: elements of this rank's masters. The caller frees
- * them with shares_free. */
+/* Elements of the arrays that shares have places in. Gradients lie as the weights do, without those
+ * of frozen tensors, which share a room at the end: the backward pass writes there what nobody
+ * reads. (A tensor that is one matrix with a trained one keeps its place.) */
+struct share_sizes {
+    size_t masters;
+    size_t moments;       /* what is updated lies first */
+    size_t dense_grads;   /* up to here dense tensors, */
+    size_t trained_grads; /* up to here experts, */
+    size_t grads;         /* up to here the room */
+};
+
+/* The shares of p's parameters, [p->n]. The caller frees them with shares_free. */
 struct share *shares_new(const struct params *p, const struct grid *g, const struct config *c,
-                         size_t *n_state);
+                         struct share_sizes *sizes);
 void shares_free(struct share *list, int n);
 
 /* The ranks that hold the same rows of a tensor; borrowed. */

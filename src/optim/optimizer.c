@@ -7,8 +7,8 @@ struct optimizer *optimizer_new(struct model *m) {
     struct optimizer *o = memory_alloc(sizeof *o);
     struct backend *be = m->be;
     o->model = m;
-    o->m = be->alloc(be, m->n_state * sizeof *o->m);
-    o->v = be->alloc(be, m->n_state * sizeof *o->v);
+    o->m = be->alloc(be, m->sizes.moments * sizeof *o->m);
+    o->v = be->alloc(be, m->sizes.moments * sizeof *o->v);
     o->factor = be->alloc(be, sizeof *o->factor);
     return o;
 }
@@ -28,13 +28,14 @@ void optimizer_reduce(struct optimizer *o, double *norm2) {
     const struct params *p = m->params;
     int whole = m->config->parallelism.shard == SHARD_NONE;
     if (whole) {
-        be->all_reduce(be, be->grid->world, m->grads, p->dense_size);
-        be->all_reduce(be, be->grid->dp, m->grads + p->dense_size, p->size - p->dense_size);
+        size_t dense = m->sizes.dense_grads;
+        be->all_reduce(be, be->grid->world, m->grads, dense);
+        be->all_reduce(be, be->grid->dp, m->grads + dense, m->sizes.trained_grads - dense);
     }
     for (int i = 0; i < p->n; i++) {
         const struct param *t = &p->list[i];
         const struct share *s = &m->shares[i];
-        float *grad = m->grads + t->offset;
+        float *grad = m->grads + s->grad;
         MPI_Comm group = share_group(be->grid, t);
         if (s->frozen) continue;
         if (!whole && s->replicated) be->all_reduce(be, group, grad, t->n);
@@ -66,8 +67,8 @@ void optimizer_update(struct optimizer *o, double lr) {
         if (s->frozen) continue;
         a.decay = decay_of(c, p);
         be->adamw(be, model_master(m, i), real_at(be, m->weights, p->offset + s->first),
-                  o->m + s->state, o->v + s->state, m->grads + p->offset + s->first, o->factor,
-                  s->n, a);
+                  o->m + s->state, o->v + s->state, m->grads + s->grad + s->first, o->factor, s->n,
+                  a);
         if (s->gathered)
             be->all_gather(be, share_group(be->grid, p), real_at(be, m->weights, p->offset),
                            s->counts);

@@ -5,7 +5,7 @@
 
 struct optimizer {
     struct model *model; /* borrowed: it has the masters, the gradients, the shares */
-    float *m, *v;        /* [model->n_state] first and second moment, backend memory */
+    float *m, *v;        /* [model->sizes.moments] first and second moment, backend memory */
     float *factor;       /* [1] of backend->decide, backend memory */
     int64_t t;           /* updates applied: Adam's t; the caller counts */
 };

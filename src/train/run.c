@@ -13,6 +13,7 @@
 #include "checkpoint/probe.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
+#include "config/check.h"
 #include "grid/watchdog.h"
 #include "train/folder.h"
 #include "train/run.h"
@@ -62,35 +63,39 @@ static void refuse_backend(const struct config *c, const struct grid *g, char *m
     memory_free(problem);
 }
 
-/* GPUs that were allocated and cannot be used are no reason to go on slowly. */
-struct backend *run_backend(const struct config *c, const struct grid *g) {
-    struct backend_options o = run_options(c);
-    const char *name = "cuda";
-    if (c->backend == BACKEND_CPU) name = "cpu";
-    if (c->backend == BACKEND_AUTO && !backend_exists("cuda")) name = "cpu";
-    char *problem = backend_refusal(name, g, &o);
+/* 1 for cuda, 0 for cpu. GPUs that were allocated and cannot be used are no reason to go on slowly.
+ * Collective. */
+static int choose_cuda(const struct config *c, const struct grid *g) {
+    if (c->backend == BACKEND_CPU) return 0;
     int wanted = c->backend == BACKEND_CUDA || agree_any(g, gpus_allocated());
-    if (c->backend == BACKEND_AUTO && strcmp(name, "cpu") == 0 && wanted && !problem)
+    int cuda = c->backend == BACKEND_CUDA || backend_exists("cuda");
+    char *problem = cuda ? backend_refusal("cuda", g) : NULL;
+    if (!cuda && wanted)
         problem =
             memory_string("Slurm gave this job GPUs, and this program was built without CUDA");
-    if (c->backend == BACKEND_AUTO && strcmp(name, "cuda") == 0 && !wanted &&
-        agree_any(g, problem != NULL)) {
+    if (!wanted && agree_any(g, problem != NULL)) {
         char *why = agree_problem(g, problem);
         log_info("backend", "no GPU: %s", why);
         memory_free(why);
         memory_free(problem);
-        name = "cpu";
-        problem = backend_refusal(name, g, &o);
+        return 0;
     }
-    if (!problem && strcmp(name, "cpu") == 0 && c->precision.recipe == PRECISION_BF16)
-        problem = memory_string("precision.recipe: bf16 needs a GPU");
     refuse_backend(c, g, problem);
-    return backend_open(name, g, &o);
+    return cuda;
+}
+
+struct backend *run_backend(const struct config *c, const struct grid *g) {
+    struct backend_options o = run_options(c);
+    int cuda = choose_cuda(c, g);
+    char *problem = g->rank == 0 ? check_engines(c, cuda) : NULL;
+    if (problem) die_user(EXIT_CONFIG, "%s", problem);
+    user_agree();
+    return backend_open(cuda ? "cuda" : "cpu", g, &o);
 }
 
 double run_measure_peak(struct backend *be) {
     enum { TIMES = 6, PIECE = 512 * 512 };
-    size_t N = strcmp(be->name, "cpu") == 0 ? 512 : 8192;
+    size_t N = (size_t)be->peak_side;
     float *host = memory_alloc_array(PIECE, sizeof *host);
     real_t *x = be->alloc(be, 3 * N * N * be->real_bytes), *w = real_at(be, x, N * N),
            *y = real_at(be, x, 2 * N * N);
@@ -131,8 +136,8 @@ static void first_lines(const struct run *r) {
     log_info("backend", "%s (%s), %.1f GFLOP/s a rank in a matrix product; %s", r->be->name,
              r->be->details, r->peak_flops / 1e9, r->be->engines);
     log_info("model", "%s parameters, %s active a token",
-             text_count(buf[0], sizeof buf[0], shape_parameters(&r->model->s)),
-             text_count(buf[1], sizeof buf[1], shape_active_parameters(&r->model->s)));
+             text_count(buf[0], sizeof buf[0], params_count(r->model->params)),
+             text_count(buf[1], sizeof buf[1], params_active(r->model->params, r->model->s.A)));
     log_info("data", "%s tokens in the training stream, %s targets held out",
              text_count(buf[0], sizeof buf[0], training_tokens(&r->data)),
              text_count(buf[1], sizeof buf[1], (double)r->data.held_out_targets));
@@ -307,7 +312,7 @@ void run_open(struct run *r, struct config *c, int dp_size, int fresh) {
     grid_open(&r->grid, MPI_COMM_WORLD, dp_size, (int)c->parallelism.ep_size);
     watchdog_open(&r->grid, c->watchdog.timeout_s, note_lost, r);
     r->be = run_backend(c, &r->grid);
-    if (c->profiler.start_step && strcmp(r->be->name, "cpu") == 0 && r->grid.rank == 0)
+    if (c->profiler.start_step && !r->be->has_profiler && r->grid.rank == 0)
         die_user(EXIT_CONFIG,
                  "profiler.start_step: the run computes on the CPU, where nothing waits for it; a "
                  "profiler of CPUs records whole runs");

@@ -40,6 +40,7 @@ struct run {
     int failed_saves;      /* in a row */
     double slowest_step_s; /* of this start */
     int said_lead;         /* how early a job's signal must come */
+    int64_t profiled_from; /* first step that a profiler records now; 0: it does not */
     struct counters start; /* what was done before this start */
     int validate_first;    /* the validation due after start.step has no row yet */
     char run_id[33];

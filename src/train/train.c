@@ -72,11 +72,16 @@ static double train_step(struct run *r, struct record *record, int64_t step,
 static void begin_profile(struct run *r, int64_t step) {
     int64_t first = r->config->profiler.start_step, last = r->config->profiler.end_step;
     if (step == first || (step == r->start.step + 1 && step > first && step <= last))
-        r->be->profile(r->be, 1);
+        r->be->profile(r->be, 1), r->profiled_from = step;
 }
 
+/* After the last step recorded, if one is. */
 static void end_profile(struct run *r, int64_t step) {
-    if (step == r->config->profiler.end_step) r->be->profile(r->be, 0);
+    if (!r->profiled_from) return;
+    r->be->profile(r->be, 0);
+    log_info("profiler", "recorded steps %lld to %lld", (long long)r->profiled_from,
+             (long long)step);
+    r->profiled_from = 0;
 }
 
 /* Steps until num_train_steps or until something ends the run; returns the exit code. *last is the
@@ -90,7 +95,7 @@ static int train_loop(struct run *r, int64_t *last) {
         double votes[N_VOTES];
         begin_profile(r, step);
         loss = train_step(r, &record, step, votes);
-        end_profile(r, step);
+        if (step == c->profiler.end_step) end_profile(r, step);
         *last = step;
         if (step == r->start.step + 1) first_loss = loss;
         if (votes[VOTE_LOST] > 0) return EXIT_CONFIG; /* leave_if_lost says why */
@@ -134,7 +139,7 @@ static void conclude(struct run *r, int code, int64_t last) {
     if (code == EXIT_FINISHED && c->checkpoint.save_final_model) {
         char *folder = file_join(r->folder, "final_model");
         watchdog_part(WATCHDOG_FINAL_MODEL, last);
-        hf_save(r->model, folder);
+        hf_save(r->model, folder, last);
         log_info("train", "the model is in %s", folder);
         memory_free(folder);
     }
@@ -159,6 +164,7 @@ static int train_run(struct config *c, int dp_size, int fresh, struct lock *lock
     int64_t last = r.start.step;
     if (r.grid.rank == 0) report_legend();
     int code = train_loop(&r, &last);
+    end_profile(&r, last); /* it may have left before end_step */
     saving_end(&r);
     leave_if_lost(&r, last);
     if (r.grid.rank == 0) report_end(c);

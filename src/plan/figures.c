@@ -1,7 +1,8 @@
 #include "config.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "backend/count.h"
 #include "backend/cpu.h"
+#include "backend/cuda_sizes.h"
 #include "base/memory.h"
 #include "checkpoint/state.h"
 #include "data/loader.h"
@@ -71,6 +72,11 @@ static struct grid grid_of(const struct plan *p) {
                          .dp_size = p->dp_size,
                          .ep_rank = p->ep_size - 1,
                          .ep_size = p->ep_size};
+}
+
+char *plan_refusal(const struct plan *p) {
+    struct grid g = grid_of(p);
+    return p->cuda ? cuda_grid_refusal(&g) : NULL;
 }
 
 static struct backend *counting(const struct plan *p, const struct grid *g) {
@@ -176,12 +182,8 @@ void plan_parameters(const struct plan *p, double *all, double *active, double *
     struct grid g = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
     struct shape s = shape_of(p->config);
     struct params *t = params_new(&s, &g, p->config);
-    *all = *active = 0;
-    for (int i = 0; i < t->n; i++) {
-        double n = (double)t->list[i].n;
-        *all += n;
-        *active += t->list[i].kind == PARAM_EXPERT ? n * s.A / s.E : n;
-    }
+    *all = params_count(t);
+    *active = params_active(t, s.A);
     *checkpoint_bytes = *all * N_STATES * sizeof(float) + (double)s.L * s.E * sizeof(float);
     params_free(t);
 }
@@ -228,15 +230,16 @@ void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]) {
     struct backend *be = counting(p, &g);
     struct shape s = shape_of(p->config);
     struct params *t = params_new(&s, &g, p->config);
-    size_t n_state, real_bytes = be->real_bytes;
-    struct share *shares = shares_new(t, &g, p->config, &n_state);
+    size_t real_bytes = be->real_bytes;
+    struct share_sizes sizes;
+    struct share *shares = shares_new(t, &g, p->config, &sizes);
     int whole = p->config->parallelism.shard == SHARD_NONE;
     memset(sent, 0, N_PLAN_LINKS * sizeof *sent);
     sent[PLAN_TOKENS] = token_bytes(p, &s, real_bytes);
     for (int i = 0; i < t->n; i++) {
         int dense = t->list[i].kind == PARAM_DENSE, size = dense ? p->ranks : p->dp_size;
         double others = (double)(size - 1) / size, n = (double)t->list[i].n;
-        if (shares[i].frozen && !whole) continue;
+        if (whole ? shares[i].grad >= sizes.trained_grads : shares[i].frozen) continue;
         sent[dense ? PLAN_DENSE_GRADIENTS : PLAN_EXPERT_GRADIENTS] +=
             others * n * sizeof(float) * (whole || shares[i].replicated ? 2 : 1);
         if (shares[i].gathered)

@@ -1,13 +1,14 @@
 #include "config.h"
-#include "plan.h"
+#include "plan/plan.h"
 #include "backend/cuda_sizes.h"
 #include "base/die.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "config/check.h"
 #include "data/loader.h"
 #include "model/shape.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include "train/run.h"
 #include <limits.h>
 #include <mpi.h>
@@ -69,7 +70,7 @@ static double limit_of(const struct plan *p, const struct request *r) {
 }
 
 /* What `regulon train` refuses before it allocates. */
-static void check_engines(const struct plan *p) {
+static void refuse_engines(const struct plan *p) {
     struct backend_options o = run_options(p->config);
     struct shape s = shape_of(p->config);
     struct work w = {.N = loader_capacity(p->config),
@@ -77,9 +78,8 @@ static void check_engines(const struct plan *p) {
                      .F = s.F,
                      .E = s.E,
                      .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window}};
-    const char *name = p->cuda ? "cuda" : "cpu";
-    char why[200], *problem = backend_engine_refusal(name, &o);
-    if (problem) die_user(EXIT_CONFIG, "backend: %s: %s", name, problem);
+    char why[200], *problem = check_engines(p->config, p->cuda);
+    if (problem) die_user(EXIT_CONFIG, "%s", problem);
     if (!p->cuda) return;
     problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
@@ -102,7 +102,7 @@ static struct plan plan_of(const struct config *c, const struct request *r) {
     char *problem = ranks > INT_MAX ? memory_string("too many ranks") : plan_grid(&p, (int)ranks);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
     p.limit = limit_of(&p, r);
-    check_engines(&p);
+    refuse_engines(&p);
     check_params(&p);
     return p;
 }

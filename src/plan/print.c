@@ -1,9 +1,8 @@
 #include "config.h"
-#include "backend/cuda_sizes.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "plan_figures.h"
+#include "plan/figures.h"
 #include <jansson.h>
 
 static const struct {
@@ -23,7 +22,6 @@ struct result {
 
 static struct result result_of(const struct plan *p) {
     struct result r = {.own = 0};
-    struct grid g = {.ep_size = p->ep_size};
     for (int i = 0; i < SHARDS; i++) {
         struct config c = *p->config;
         struct plan q = *p;
@@ -39,7 +37,7 @@ static struct result result_of(const struct plan *p) {
     plan_parameters(p, &r.parameters, &r.active, &r.checkpoint);
     plan_wire(p, r.sent);
     r.tokens = plan_tokens(p), r.flops = plan_flops(p);
-    r.note = p->cuda ? cuda_grid_refusal(&g) : NULL;
+    r.note = plan_refusal(p);
     return r;
 }
 
@@ -102,7 +100,8 @@ static void print_head(const struct plan *p, const struct result *r, FILE *out) 
     fprintf(out, "deck            %s on %d rank%s: dp %d x ep %d, %s in %s, attention %s\n",
             c->deck_name, p->ranks, plural(p->ranks), p->dp_size, p->ep_size,
             p->cuda ? "cuda" : "cpu", bf16 ? "BF16" : "FP32", r->memory[r->own].attention);
-    if (r->note) fprintf(out, "note            %s: figures for even loads\n", r->note);
+    if (r->note)
+        fprintf(out, "note            %s, and refused; the figures are for even loads\n", r->note);
     fprintf(out, "parameters      %s, %s work on a token\n",
             text_count(buf[0], sizeof buf[0], r->parameters),
             text_count(buf[1], sizeof buf[1], r->active));
