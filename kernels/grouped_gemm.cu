@@ -45,6 +45,15 @@ static __device__ __forceinline__ hopper::place place_b(const tile &t, int step,
     return {{0, step * TILE_DEPTH, t.wide * (TILE_COLS / 64) + half * 2, t.expert}};
 }
 
+/* What the results of the tile will be computed with. */
+static __device__ __forceinline__ void prefetch_z(const maps &m, const tile &t) {
+    for (int row = 0; row < TILE_ROWS; row += 16)
+        for (int col = 0; col < TILE_COLS; col += 64)
+            for (int half = 0; half < 2; half++)
+                hopper::box_prefetch(&m.z, {{t.wide * TILE_COLS + col, half,
+                                             t.row + t.high * TILE_ROWS + row}});
+}
+
 template <int PRODUCT> static __device__ void load(shared &s, const work &w, const maps &m) {
     constexpr int RANK_A = PRODUCT == WEIGHTS ? 3 : 2,
                   RANK_B = PRODUCT == WEIGHTS || PRODUCT == FORWARD ? 3 : 4;
@@ -75,6 +84,7 @@ template <int PRODUCT> static __device__ void load(shared &s, const work &w, con
                     hopper::box_load<RANK_B>(b + half * (B_BYTES / 2), &m.b, full,
                                              place_b<PRODUCT>(t, step, half));
             }
+            if (PRODUCT == DOWN_BACKWARD && step == 0) prefetch_z(m, t);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     }
