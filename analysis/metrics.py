@@ -30,7 +30,7 @@ SERIES = {  # that the first files of version 1 have
     "validation": "step tokens loss bits_per_base".split(),
     "events": "step time kind text".split(),
 }
-ADDED = {"timing": ["total"]}  # and that later ones have
+ADDED = {"steps": ["mfu_6n"], "timing": ["total"]}  # and that later ones have
 LARGE = ("experts", "tokens")  # is not held in memory
 PHASES = ("data", "forward", "backward", "exchange", "reduce", "optimizer", "checkpoint")
 PIECE_BYTES = 32 << 20

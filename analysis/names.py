@@ -18,6 +18,7 @@ STEPS = {
     "tokens_per_s": "tokens_per_second",
     "tflops": "tflops",
     "mfu": "mfu",
+    "mfu_6n": "mfu_6n",
     "memory_bytes": "memory_bytes",
     "useful_tokens": "useful_tokens",
     "padded_tokens": "padded_tokens",
@@ -36,13 +37,17 @@ class Stretch:
 
 def step_names(run, experts=True):
     """The names of what is known once a logged step, in their order."""
-    names = list(STEPS.values())
+    names = [STEPS[name] for name in _steps(run)]
     names += [f"timing/{phase}/{s}" for phase in _phases(run) for s in STATISTICS]
     names += [f"moe/router_entropy/layer_{l}" for l in range(run.n_layers)]
     names += [f"moe/load_imbalance/layer_{l}" for l in range(run.n_layers)]
     if experts:
         names += [f"moe/expert_load/layer_{l}/expert_{e}" for l in range(run.n_layers) for e in range(run.n_experts)]
     return names
+
+
+def _steps(run):
+    return [name for name in STEPS if name in run.steps]  # older files lack some
 
 
 def _phases(run):
@@ -56,7 +61,7 @@ def step_stretches(run, experts=True):
     rows_at_once = max(1, VALUES_AT_ONCE // len(names))
     for first, load in run.expert_pieces(0, n, rows_at_once * 4 * run.n_layers * run.n_experts):
         rows = slice(first, first + len(load))
-        columns = [run.steps[name][rows] for name in STEPS]
+        columns = [run.steps[name][rows] for name in _steps(run)]
         columns += [run.timing[phase][rows, i] for phase in _phases(run) for i in range(len(STATISTICS))]
         columns += list(run.experts["entropy"][rows].T)
         columns += list(imbalance(load).T)

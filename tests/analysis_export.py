@@ -19,7 +19,7 @@ RENAMED = {
     "step_s": "step_seconds",
     "tokens_per_s": "tokens_per_second",
 }
-SAME = "tokens grad_norm tflops mfu memory_bytes useful_tokens padded_tokens".split()
+SAME = "tokens grad_norm tflops mfu mfu_6n memory_bytes useful_tokens padded_tokens".split()
 
 
 def expected(path):

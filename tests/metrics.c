@@ -37,9 +37,9 @@ static struct metrics_run run_of(int64_t n_layers, int64_t n_experts, int64_t n_
 static void write_row(struct metrics *m, const struct metrics_run *run, int64_t step,
                       uint32_t *tokens, float *entropy) {
     double x = (double)step;
-    struct metrics_step row = {step,      1000 * step, x + 0.25, x + 0.5, x + 0.75, x + 1.25,
-                               x + 1.5,   x + 1.75,    x + 2.25, x + 2.5, x + 2.75, x + 3.25,
-                               10 * step, 20 * step,   tokens,   entropy, {{0}}};
+    struct metrics_step row = {step,     1000 * step, x + 0.25,  x + 0.5, x + 0.75, x + 1.25,
+                               x + 1.5,  x + 1.75,    x + 2.25,  x + 2.5, x + 2.75, x + 3,
+                               x + 3.25, 10 * step,   20 * step, tokens,  entropy,  {{0}}};
     for (int64_t l = 0; l < run->n_layers; l++) {
         entropy[l] = (float)(x + (double)l / 8);
         for (int64_t e = 0; e < run->n_experts; e++)

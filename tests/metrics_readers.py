@@ -39,8 +39,8 @@ def expected(group, step):
     """What the rows of `group` at these steps hold."""
     x = step.astype(float)
     if group == "steps":
-        names = ("loss aux_loss z_loss grad_norm learning_rate step_s tokens_per_s tflops mfu memory_bytes").split()
-        add = (0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.25)
+        names = ("loss aux_loss z_loss grad_norm learning_rate step_s tokens_per_s tflops mfu mfu_6n memory_bytes").split()
+        add = (0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.0, 3.25)
         rows = {name: x + a for name, a in zip(names, add)}
         return rows | {"tokens": 1000 * step, "useful_tokens": 10 * step, "padded_tokens": 20 * step}
     if group == "experts":

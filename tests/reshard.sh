@@ -33,6 +33,20 @@ assert (curves[0][4:] != curves[2][4:]).any(), "the same bits: is it another gri
 assert worst < 1e-6
 EOF_PYTHON
 ok $? 'the losses of steps 5 to 12 agree to 1e-6 on all grids, and no step is there twice'
+"$PYTHON3" - on4 <<'EOF_PYTHON'
+import sys, h5py, numpy
+with h5py.File(sys.argv[1] + "/metrics.h5") as f, h5py.File(sys.argv[1] + "/step_000000012/index.h5") as index:
+    top = int(f["config"].attrs["model.num_experts_per_tok"])
+    active = 0
+    for name, t in index["master"].items():
+        if "norm" not in name and "embed" not in name:
+            active += t.size * top // t.shape[0] if ".experts." in name else t.size
+    steps = f["steps"]
+    tokens = numpy.diff(steps["tokens"][:], prepend=0)
+    flops = steps["tflops"][:] * steps["mfu_6n"][:] / steps["mfu"][:] * 1e12 * steps["step_s"][:] * 4
+    assert numpy.allclose(flops, 6.0 * active * tokens, rtol=1e-9), (flops, active, tokens)
+EOF_PYTHON
+ok $? 'mfu_6n is of 6 FLOPs per active parameter and token'
 "$PYTHON3" - on4/step_000000012 flat/step_000000012 <<'EOF_PYTHON'
 import sys, h5py, numpy
 for folder in sys.argv[1:]:

@@ -218,6 +218,7 @@ void metrics_step(struct metrics *m, const struct metrics_step *row) {
         [STEPS_TOKENS_PER_S] = &row->tokens_per_s,
         [STEPS_TFLOPS] = &row->tflops,
         [STEPS_MFU] = &row->mfu,
+        [STEPS_MFU_6N] = &row->mfu_6n,
         [STEPS_MEMORY_BYTES] = &row->memory_bytes,
         [STEPS_USEFUL_TOKENS] = &row->useful_tokens,
         [STEPS_PADDED_TOKENS] = &row->padded_tokens,

@@ -42,8 +42,9 @@ enum metrics_phase {
 struct metrics_step {
     int64_t step, tokens; /* tokens: all real tokens so far, whole grid, targets or not */
     double loss, aux_loss, z_loss, grad_norm, learning_rate;
-    double step_s, tokens_per_s, tflops, mfu,
-        memory_bytes; /* tflops a rank; mfu NaN: peak unknown */
+    double step_s, tokens_per_s, tflops, mfu; /* tflops a rank; mfu NaN: peak unknown */
+    double mfu_6n;                            /* as mfu, without attention's scores */
+    double memory_bytes;
     int64_t useful_tokens,
         padded_tokens;             /* of the step, whole grid: targets that counted, padding */
     const uint32_t *expert_tokens; /* [n_layers, n_experts] of the step, whole grid */

@@ -104,7 +104,9 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
                              [PHASE_CHECKPOINT] = r->checkpoint_s,
                              [PHASE_TOTAL] = step_s};
     r->checkpoint_s = 0;
-    double flops = shape_flops(&m->s, s->tokens, s->sum_len2) / step_s / run->grid.n_ranks;
+    double per_rank_s = 1 / step_s / run->grid.n_ranks,
+           flops = shape_flops(&m->s, s->tokens, s->sum_len2) * per_rank_s,
+           flops_6n = shape_flops(&m->s, s->tokens, /*sum_len2=*/0) * per_rank_s;
     float *entropy = memory_alloc_array((size_t)m->s.L, sizeof *entropy);
     for (int l = 0; l < m->s.L; l++)
         entropy[l] = (float)(s->entropy[l] / (s->tokens > 0 ? s->tokens : 1));
@@ -119,6 +121,7 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
                                .tokens_per_s = s->tokens / step_s,
                                .tflops = flops / 1e12,
                                .mfu = flops / run->peak_flops,
+                               .mfu_6n = flops_6n / run->peak_flops,
                                .memory_bytes = peak_memory(run->be),
                                .useful_tokens = (int64_t)s->targets,
                                .padded_tokens =
