@@ -77,7 +77,7 @@ EOS
     [ $status = 0 ] || show
     $own sh mounted.sh size=4m small sh -c "$MPIEXEC -n 2 '$regulon' $train num_train_steps=2 checkpoint.ckpt_dir=small" >out 2>err
     ok $? 'a run without checkpoints starts there'
-    $own sh mounted.sh size=8m small sh -c "$MPIEXEC -n 2 '$regulon' $save &&
+    $own sh mounted.sh size=8500k small sh -c "$MPIEXEC -n 2 '$regulon' $save &&
         '$regulon' info small" >out 2>err
     status=$?
     [ $status = 0 ] && grep -q "checkpoint: $work/small: .* MB free, .*: for as many as checkpoint.\* keeps 9.* MB are needed" err
