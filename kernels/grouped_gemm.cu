@@ -45,15 +45,6 @@ static __device__ __forceinline__ hopper::place place_b(const tile &t, int step,
     return {{0, step * TILE_DEPTH, t.wide * (TILE_COLS / 64) + half * 2, t.expert}};
 }
 
-/* What the results of the tile will be computed with. */
-static __device__ __forceinline__ void prefetch_z(const maps &m, const tile &t) {
-    for (int row = 0; row < TILE_ROWS; row += 16)
-        for (int col = 0; col < TILE_COLS; col += 64)
-            for (int half = 0; half < 2; half++)
-                hopper::box_prefetch(&m.z, {{t.wide * TILE_COLS + col, half,
-                                             t.row + t.high * TILE_ROWS + row}});
-}
-
 template <int PRODUCT> static __device__ void load(shared &s, const work &w, const maps &m) {
     constexpr int RANK_A = PRODUCT == WEIGHTS ? 3 : 2,
                   RANK_B = PRODUCT == WEIGHTS || PRODUCT == FORWARD ? 3 : 4;
@@ -84,7 +75,6 @@ template <int PRODUCT> static __device__ void load(shared &s, const work &w, con
                     hopper::box_load<RANK_B>(b + half * (B_BYTES / 2), &m.b, full,
                                              place_b<PRODUCT>(t, step, half));
             }
-            if (PRODUCT == DOWN_BACKWARD && step == 0) prefetch_z(m, t);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     }
@@ -134,7 +124,7 @@ template <int PRODUCT> static __device__ void multiply(shared &s, const work &w,
                 hopper::wgmma_64x256x16<A_MN, B_MN>(acc, a + k * hopper::k16(A_MN),
                                                     b + k * hopper::k16(B_MN), k > 0 || step > 0);
             hopper::wgmma_commit();
-            if (out.holds()) out.store_next();
+            if (out.due(step, t.steps)) out.store_next();
             delay(warp);
             hopper::wgmma_wait<1>();
             if (step > 0) leave(stage == 0 ? STAGES - 1 : stage - 1);

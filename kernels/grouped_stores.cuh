@@ -256,6 +256,11 @@ template <int PRODUCT> struct results {
         return step < STEPS;
     }
 
+    /* DOWN_BACKWARD: its parts are spread over the steps of the tile that is under way. */
+    __device__ __forceinline__ bool due(int at, int steps) const {
+        return holds() && (PRODUCT != DOWN_BACKWARD || step * steps <= at * STEPS);
+    }
+
     /* The case labels are what keeps `held` in registers. */
     __device__ __forceinline__ void store_next() {
         if constexpr (PRODUCT == DOWN_BACKWARD) {

@@ -146,13 +146,6 @@ static __device__ __forceinline__ void box_load_both(uint32_t to, const CUtensor
                      : "memory");
 }
 
-/* A box to the L2 cache. */
-static __device__ __forceinline__ void box_prefetch(const CUtensorMap *map, place p) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map),
-                 "r"(p.at[0]), "r"(p.at[1]), "r"(p.at[2])
-                 : "memory");
-}
-
 /* What lies outside of the tensor is not written. */
 template <int RANK>
 static __device__ __forceinline__ void box_store(const CUtensorMap *map, uint32_t from, place p) {

@@ -26,23 +26,24 @@ static const char help[] =
     "Keys as in a deck: backend, deterministic, engine.*, precision.recipe.\n"
     "regulon bench gemm [--shape mixtral|fine|sonic] [--tokens N] [--routing balanced|skew:S|half|"
     "empty|one]\n"
-    "[--seconds S] [--csv FILE] [key=value ...]\n"
+    "[--only TEXT] [--seconds S] [--csv FILE] [key=value ...]\n"
     "The products of the experts on a GPU: TFLOP/s of rows that are of use by the grouped kernels, "
     "beside one dense\n"
     "product of cuBLASLt's of as many FLOPs and beside a product an expert with counts known to "
     "the host; taking turns,\n"
     "each for S seconds (2). Routing: skew:S is log-normal with sigma S; half: one expert has half "
     "of the tokens; empty:\n"
-    "a third of the experts have none; one: one has all.\n";
+    "a third of the experts have none; one: one has all. --only: products whose names contain "
+    "the text.\n";
 
 struct options {
     enum what { OPS, GEMM } what;
     const struct shape_kind *shape; /* NULL: not given */
     int64_t tokens;                 /* 0: the shape's */
     const char *csv;
-    const char *routing;
+    const char *routing, *only;
     double seconds; /* of gemm's measurements */
-    char **words; /* [n_words] keys */
+    char **words;   /* [n_words] keys */
     int n_words;
 };
 
@@ -77,6 +78,10 @@ static int read_option(struct options *o, const char *name, const char *value, c
         *takes = "balanced, skew:S with S from 0 to 5, half, empty or one";
         return value && routing_weights(o->routing = value, &weight, 1);
     }
+    if (o->what == GEMM && strcmp(name, "--only") == 0) {
+        *takes = "a part of products' names";
+        return (o->only = value) != NULL;
+    }
     if (o->what == GEMM && strcmp(name, "--seconds") == 0) {
         *takes = "seconds, 0.01 to 60";
         return value && text_to_real(value, &o->seconds) && o->seconds >= 0.01 && o->seconds <= 60;
@@ -96,7 +101,8 @@ static struct options read_options(int argc, char **argv) {
     o.what = gemm ? GEMM : OPS;
     if (argc < 1 || (!gemm && strcmp(argv[0], "ops") != 0)) {
         if (log_rank() == 0)
-            die_user(EXIT_USAGE, "bench: what? regulon bench ops or gemm; see regulon bench --help");
+            die_user(EXIT_USAGE,
+                     "bench: what? regulon bench ops or gemm; see regulon bench --help");
         user_agree();
     }
     for (int i = 1; i < argc; i++) {
@@ -145,7 +151,9 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
         double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
         ops_reserve(be, z);
         routing_weights(o->routing, weights, z->E);
-        gemm_run(be, z, o->routing, weights, o->seconds, csv);
+        struct gemm_wish wish = {
+            .routing = o->routing, .only = o->only, .weights = weights, .seconds = o->seconds};
+        gemm_run(be, z, &wish, csv);
         memory_free(weights);
         return;
     }

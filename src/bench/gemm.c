@@ -6,6 +6,7 @@
 #include "bench/pair.h"
 #include "bench/routing.h"
 #include "grouped_gemm.h"
+#include <string.h>
 
 /* Letters as in grouped_gemm.h; host_first: where each expert's rows begin. */
 struct bed {
@@ -206,29 +207,30 @@ static void drop(struct bed *b) {
     memory_free(b->host_first);
 }
 
-void gemm_run(struct backend *be, const struct sizes *z, const char *routing, const double *weights,
-              double seconds, FILE *csv) {
+void gemm_run(struct backend *be, const struct sizes *z, const struct gemm_wish *wish, FILE *csv) {
     struct bed b = {.be = be, .z = *z, .sides = {.be = {NULL, be}}};
-    make(&b, weights);
+    make(&b, wish->weights);
     printf("# backend %s (%s); %s\n# N %d, D %d, F %d, E %d, A %d, routing %s: %d rows with those "
            "that pad\n",
-           be->name, be->details, be->engines, z->N, z->D, z->F, z->E, z->A, routing, b.r.rows);
+           be->name, be->details, be->engines, z->N, z->D, z->F, z->E, z->A, wish->routing,
+           b.r.rows);
     printf("%-26s %8s %8s %8s %8s %8s\n", "# TFLOP/s", "grouped", "dense", "each", "/dense",
            "/each");
     if (csv) fprintf(csv, "routing,product,grouped_tflops,dense_tflops,each_tflops\n");
     for (int i = 0; i < N_PRODUCTS; i++) {
+        if (wish->only && !strstr(products[i].name, wish->only)) continue;
         struct call c = {&b, &products[i]};
         const struct contender list[] = {{run_ours, &c}, {run_dense, &c}, {run_each, &c}};
         double s[3], rate[3],
             flops = 2.0 * (double)b.useful * z->D * z->F * (products[i].is_up ? 2 : 1);
-        contest(be, list, 3, seconds, s);
+        contest(be, list, 3, wish->seconds, s);
         for (int k = 0; k < 3; k++) rate[k] = flops / s[k] / 1e12;
         printf("%-26s %8.1f %8.1f %8.1f %8.3f %8.3f\n", products[i].name, rate[0], rate[1], rate[2],
                rate[0] / rate[1], rate[0] / rate[2]);
         fflush(stdout);
         if (csv)
-            fprintf(csv, "%s,\"%s\",%.2f,%.2f,%.2f\n", routing, products[i].name, rate[0], rate[1],
-                    rate[2]);
+            fprintf(csv, "%s,\"%s\",%.2f,%.2f,%.2f\n", wish->routing, products[i].name, rate[0],
+                    rate[1], rate[2]);
     }
     drop(&b);
 }

@@ -4,10 +4,17 @@
 #include "bench/operation.h"
 #include <stdio.h>
 
+/* What is asked for: routing and weights[E] as in routing.h; only products whose names contain
+ * `only` (NULL: all); seconds of each measurement. */
+struct gemm_wish {
+    const char *routing, *only;
+    const double *weights;
+    double seconds;
+};
+
 /* A table on stdout and, where csv is not NULL, the same there: rates of rows that are of use, of
  * the grouped kernels, of one dense product of as many FLOPs, the same kind of result and the same
- * beta, and of a product an expert with counts that the host knows; each for `seconds`, in turns.
- * weights[E] as in routing.h. be: the CUDA backend on one rank, without work reserved. */
-void gemm_run(struct backend *be, const struct sizes *z, const char *routing, const double *weights,
-              double seconds, FILE *csv);
+ * beta, and of a product an expert with counts that the host knows; in turns. be: the CUDA backend
+ * on one rank, without work reserved. */
+void gemm_run(struct backend *be, const struct sizes *z, const struct gemm_wish *wish, FILE *csv);
 #endif
