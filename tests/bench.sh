@@ -31,8 +31,12 @@ refused() { # CODE TEXT WORD...
     [ $? = "$code" ] && [ "$(cat err)" = "regulon: $text" ] && [ ! -s out ]
     ok $? "$* is refused"
 }
-refused 64 'bench: what? regulon bench ops; see regulon bench --help' opps
-refused 64 'bench: --shape takes mixtral, fine or small' ops --shape tiny
+refused 64 'bench: what? regulon bench ops or gemm; see regulon bench --help' opps
+refused 64 'bench: --shape takes mixtral, fine, sonic or small' ops --shape tiny
+refused 64 "bench: unknown word '--routing'; see regulon bench --help" ops --routing one
+refused 64 'bench: --routing takes balanced, skew:S with S from 0 to 5, half, empty or one' gemm --routing skew:9
+refused 64 'bench: --seconds takes seconds, 0.01 to 60' gemm --seconds 0
+refused 78 'bench gemm needs a GPU and the grouped kernels; the backend is cpu' gemm backend=cpu
 refused 64 'bench: --tokens takes a number of tokens, 1 to 1048576' ops --tokens 0
 refused 64 "bench: unknown word 'optimizer.lr=1'; see regulon bench --help" ops optimizer.lr=1
 refused 74 '--csv: cannot write no/ops.csv: No such file or directory' ops backend=cpu --csv no/ops.csv

@@ -74,7 +74,7 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
 /* Without the grouped kernels: why, if the deck asks for them. */
 static void refuse_grouped(const struct backend *be, const char *why) {
     if (cuda_state(be)->options.experts == EXPERTS_GROUPED && be->grid->rank == 0)
-        die_user(EXIT_CONFIG, "engine.experts=grouped cannot serve here: %s", why);
+        die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
 }
 
 void cuda_experts_reserve(struct backend *be) {

@@ -46,6 +46,7 @@ struct pair pair_normal(struct sides *s, enum pair_type type, size_t n, float sc
     float *x = memory_alloc_array(own + 1, sizeof *x);
     int halves = type == PAIR_REAL && s->be[1]->real_bytes == 2;
     s->seed++;
+#pragma omp parallel for
     for (size_t i = 0; i < own; i++) {
         x[i] = scale * random_normal(s->seed, RANDOM_TEST, i);
         if (halves) x[i] = rounded(x[i]);

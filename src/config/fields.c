@@ -43,7 +43,7 @@ const struct field fields[] = {
     ENUM(memory.recompute, "none", "none|activation|layer", "What the backward pass makes again instead of keeping it: nothing, what costs little, or whole layers. The result does not change."),
     INT(memory.recompute_layers, "all", 0, 4096, "all", "layers", "How many layers memory.recompute is for, from the first on."),
 
-    ENUM(engine.experts, "auto", "auto|grouped|cublaslt|loop", "How the experts' matrices are multiplied; grouped and cublaslt need a GPU."),
+    ENUM(engine.experts, "auto", "auto|grouped|cublaslt|loop", "How the experts' matrices are multiplied: grouped needs a Hopper GPU in BF16 and widths that are multiples of 64, cublaslt a GPU, loop the CPU."),
     ENUM(engine.attention, "auto", "auto|cudnn|own", "How attention is computed; cudnn needs a GPU."),
     ENUM(engine.exchange, "auto", "auto|peer|nccl|mpi", "How tokens travel between the ranks of an expert-parallel group; peer and nccl need GPUs, mpi is for the CPU."),
     ENUM(precision.recipe, "auto", "auto|fp32|bf16", "Type of weights and activations; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU, which has no other."),

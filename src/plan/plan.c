@@ -86,6 +86,9 @@ static void refuse_engines(const struct plan *p) {
     if (o.attention == ATTENTION_CUDNN &&
         !cuda_cudnn_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
+    if (o.experts == EXPERTS_GROUPED &&
+        !cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
+        die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
 }
 
 static void check_params(const struct plan *p) {
