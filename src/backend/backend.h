@@ -4,9 +4,9 @@
  *
  * Letters as in model/shape.h. N is the number of tokens of the micro-batch (any, also 0), R the
  * number of rows of this rank's experts, those that pad included. Unless said otherwise arrays are
- * row-major, dense, and lie in backend memory (`alloc`), and a call is local to the rank. "Collective" calls are made
- * by every rank of the named communicator in the same order, whatever their N. Nothing here
- * allocates after `moe_new`. Failures of the system end the program (die). */
+ * row-major, dense, and lie in backend memory (`alloc`), and a call is local to the rank.
+ * "Collective" calls are made by every rank of the named communicator in the same order, whatever
+ * their N. Nothing here allocates after `moe_new`. Failures of the system end the program (die). */
 #ifndef REGULON_BACKEND_BACKEND_H
 #define REGULON_BACKEND_BACKEND_H
 #include "config/config.h"

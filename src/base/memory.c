@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_llong live; /* threads allocate too */
 
@@ -15,6 +16,19 @@ void *memory_alloc(size_t bytes) {
     if (rounded < bytes || posix_memalign(&p, 64, rounded ? rounded : 64) != 0)
         die("out of memory: %zu bytes", bytes);
     memset(p, 0, rounded ? rounded : 64);
+    atomic_fetch_add(&live, 1);
+    return p;
+}
+
+void *memory_pages(size_t bytes) {
+    enum { PAGE = 2 << 20 };
+    size_t n = bytes / PAGE + 1;
+    void *p = NULL;
+    if (n > SIZE_MAX / PAGE || posix_memalign(&p, PAGE, n * PAGE) != 0)
+        die("out of memory: %zu bytes", bytes);
+    (void)madvise(p, n * PAGE, MADV_HUGEPAGE);
+#pragma omp parallel for
+    for (size_t i = 0; i < n; i++) memset((char *)p + i * PAGE, 0, PAGE);
     atomic_fetch_add(&live, 1);
     return p;
 }

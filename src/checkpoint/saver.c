@@ -67,13 +67,11 @@ struct saver *saver_new(const struct optimizer *o, const char *folder, const cha
     s->live = state_to_save(o, &s->n);
     s->copies = memory_alloc_array((size_t)s->n, sizeof *s->copies);
     for (int i = 0; i < s->n; i++) floats += (s->live[i].n + UNIT - 1) / UNIT * UNIT;
-    s->stage = memory_alloc_array(floats, sizeof *s->stage);
-    memset(s->stage, 1, floats * sizeof *s->stage); /* so that its pages are there at a save */
+    s->stage = memory_pages(floats * sizeof *s->stage);
     float *at = s->stage + (UNIT - (uintptr_t)s->stage / sizeof(float) % UNIT) % UNIT;
     for (int i = 0; i < s->n; i++) {
         s->copies[i] = s->live[i];
         s->copies[i].data = at;
-        if (!s->live[i].data) memset(at, 0, s->live[i].n * sizeof *at);
         at += (s->live[i].n + UNIT - 1) / UNIT * UNIT;
     }
     s->bias = memory_alloc_array((size_t)o->model->s.L * (size_t)o->model->s.E, sizeof *s->bias);

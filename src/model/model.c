@@ -82,11 +82,29 @@ void model_free(struct model *m) {
     memory_free(m);
 }
 
+/* Values [first, first + n) of this rank's part of parameter i, and of the masters what is among
+ * them. */
+static void put(struct model *m, int i, size_t first, size_t n, const float *values) {
+    const struct share *s = &m->shares[i];
+    size_t from = first > s->first ? first : s->first,
+           to = first + n < s->first + s->n ? first + n : s->first + s->n;
+    m->be->upload_real(m->be, real_at(m->be, m->weights, m->params->list[i].offset + first), values,
+                       n);
+    if (m->masters && from < to)
+        m->be->upload(m->be, model_master(m, i) + (from - s->first), values + (from - first),
+                      (to - from) * sizeof *values);
+}
+
 void model_init(struct model *m, uint64_t seed) {
-    float *start = memory_alloc_array(m->params->size, sizeof *start);
-    params_init(m->params, seed, start);
-    model_put(m, start);
-    memory_free(start);
+    enum { SOME = 16 << 20 };
+    float *values = memory_alloc_array(SOME, sizeof *values);
+    for (int i = 0; i < m->params->n; i++)
+        for (size_t at = 0, n, all = m->params->list[i].n; at < all; at += n) {
+            n = all - at < SOME ? all - at : SOME;
+            params_init(m->params, i, seed, at, n, values);
+            put(m, i, at, n, values);
+        }
+    memory_free(values);
 }
 
 float *model_master(const struct model *m, int i) {
@@ -97,10 +115,7 @@ float *model_master(const struct model *m, int i) {
 
 void model_put(struct model *m, const float *all) {
     const struct params *p = m->params;
-    m->be->upload_real(m->be, m->weights, all, p->size);
-    for (int i = 0; i < p->n && m->masters; i++)
-        m->be->upload(m->be, model_master(m, i), all + p->list[i].offset + m->shares[i].first,
-                      m->shares[i].n * sizeof *all);
+    for (int i = 0; i < p->n; i++) put(m, i, 0, p->list[i].n, all + p->list[i].offset);
 }
 
 void model_publish(struct model *m) {

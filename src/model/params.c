@@ -151,14 +151,12 @@ char *params_unmatched(const struct params *p, const char *words) {
     return find_word(words, fits_none, p);
 }
 
-void params_init(const struct params *p, uint64_t seed, float *weights) {
-    for (int i = 0; i < p->n; i++) {
-        const struct param *t = &p->list[i];
-        float *w = weights + t->offset;
-        uint64_t first = (uint64_t)t->first_row * (uint64_t)t->cols,
-                 stream = RANDOM_INIT + (uint64_t)i;
+void params_init(const struct params *p, int i, uint64_t seed, size_t first, size_t n,
+                 float *values) {
+    const struct param *t = &p->list[i];
+    uint64_t start = (uint64_t)t->first_row * (uint64_t)t->cols + first,
+             stream = RANDOM_INIT + (uint64_t)i;
 #pragma omp parallel for
-        for (size_t k = 0; k < t->n; k++)
-            w[k] = t->std == 0 ? 1 : t->std * random_normal(seed, stream, first + k);
-    }
+    for (size_t k = 0; k < n; k++)
+        values[k] = t->std == 0 ? 1 : t->std * random_normal(seed, stream, start + k);
 }

@@ -70,7 +70,8 @@ int params_replicated(int64_t rows, int size); /* 1 if params_shard gives all ro
 int params_match(const struct param *t, const char *words);
 char *params_unmatched(const struct params *p, const char *words);
 
-/* Initial values of this rank's part into FP32 weights[size]: a pure function of (seed, tensor,
- * global index). */
-void params_init(const struct params *p, uint64_t seed, float *weights);
+/* Initial values [first, first + n) of this rank's part of parameter i, FP32: a pure function of
+ * (seed, tensor, global index). */
+void params_init(const struct params *p, int i, uint64_t seed, size_t first, size_t n,
+                 float *values);
 #endif
