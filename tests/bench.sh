@@ -31,7 +31,7 @@ refused() { # CODE TEXT WORD...
     [ $? = "$code" ] && [ "$(cat err)" = "regulon: $text" ] && [ ! -s out ]
     ok $? "$* is refused"
 }
-refused 64 'bench: what? regulon bench ops or gemm; see regulon bench --help' opps
+refused 64 'bench: what? regulon bench ops, gemm or moe; see regulon bench --help' opps
 refused 64 'bench: --shape takes mixtral, fine, sonic or small' ops --shape tiny
 refused 64 "bench: unknown word '--routing'; see regulon bench --help" ops --routing one
 refused 64 'bench: --routing takes balanced, skew:S with S from 0 to 5, half, empty or one' gemm --routing skew:9
@@ -40,6 +40,13 @@ refused 78 'bench gemm needs a GPU and the grouped kernels; the backend is cpu' 
 refused 64 'bench: --tokens takes a number of tokens, 1 to 1048576' ops --tokens 0
 refused 64 "bench: unknown word 'optimizer.lr=1'; see regulon bench --help" ops optimizer.lr=1
 refused 74 '--csv: cannot write no/ops.csv: No such file or directory' ops backend=cpu --csv no/ops.csv
+refused 64 'bench: --experts takes numbers of experts with commas between, 1 to 256 each, 32 at most' moe --experts 1,2,
+for routing in balanced skew:1 half empty one; do
+    regulon 1 bench moe backend=cpu --tokens 64 --experts 1,6 --routing $routing --seconds 0.01 --csv moe.csv >out &&
+        awk '!/^#/ { n++; bad += NF != 5 || $1 != (n == 1 ? 1 : 6) || $2 != "loop" || !($3 > 0) || !($4 > 0) || !($5 > 0) } END { exit bad > 0 || n != 2 }' out &&
+        awk -F, 'NR > 1 { bad += NF != 6 || $3 != "'$routing'" } END { exit bad > 0 || NR != 3 }' moe.csv
+    ok $? "a layer by numbers of experts, routing $routing"
+done
 regulon 2 bench ops backend=cpu >out
 [ $? = 78 ] && grep -q 'this job has 2' err
 ok $? 'two ranks are refused'

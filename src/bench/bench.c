@@ -5,11 +5,13 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "bench/gemm.h"
+#include "bench/moe.h"
 #include "bench/ops.h"
 #include "bench/routing.h"
 #include "train/run.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
@@ -34,16 +36,25 @@ static const char help[] =
     "each for S seconds (2). Routing: skew:S is log-normal with sigma S; half: one expert has half "
     "of the tokens; empty:\n"
     "a third of the experts have none; one: one has all. --only: products whose names contain "
-    "the text.\n";
+    "the text.\n"
+    "regulon bench moe [--shape mixtral|fine|sonic|small] [--tokens N] [--routing ...] "
+    "[--experts E,E,...]\n"
+    "[--seconds S] [--csv FILE] [key=value ...]\n"
+    "A whole mixture-of-experts layer, forward and backward, by each engine for the experts (or "
+    "by engine.experts), for\n"
+    "these numbers of experts at the same number of tokens.\n";
+
+enum { MOST_NUMBERS = 32 };
 
 struct options {
-    enum what { OPS, GEMM } what;
+    enum what { OPS, GEMM, MOE } what;
     const struct shape_kind *shape; /* NULL: not given */
     int64_t tokens;                 /* 0: the shape's */
     const char *csv;
     const char *routing, *only;
-    double seconds; /* of gemm's measurements */
-    char **words;   /* [n_words] keys */
+    double seconds;                       /* of gemm's and moe's measurements */
+    int experts[MOST_NUMBERS], n_experts; /* of moe */
+    char **words;                         /* [n_words] keys */
     int n_words;
 };
 
@@ -61,6 +72,20 @@ static int is_key(const char *word) {
     return 0;
 }
 
+/* 0: those are no numbers of experts. */
+static int read_numbers(struct options *o, const char *text) {
+    for (o->n_experts = 0; o->n_experts < MOST_NUMBERS; text++) {
+        char *end;
+        long n = strtol(text, &end, 10);
+        if (end == text || n < 1 || n > 256) return 0;
+        o->experts[o->n_experts++] = (int)n;
+        text = end;
+        if (*text == 0) return 1;
+        if (*text != ',') return 0;
+    }
+    return 0;
+}
+
 /* One option with its value; 0 when that will not do, with what it takes in *takes; NULL there: no
  * such option. */
 static int read_option(struct options *o, const char *name, const char *value, const char **takes) {
@@ -73,7 +98,7 @@ static int read_option(struct options *o, const char *name, const char *value, c
         *takes = "a number of tokens, 1 to 1048576";
         return value && text_to_int(value, &o->tokens) && o->tokens > 0 && o->tokens <= 1 << 20;
     }
-    if (o->what == GEMM && strcmp(name, "--routing") == 0) {
+    if (o->what != OPS && strcmp(name, "--routing") == 0) {
         double weight;
         *takes = "balanced, skew:S with S from 0 to 5, half, empty or one";
         return value && routing_weights(o->routing = value, &weight, 1);
@@ -82,7 +107,11 @@ static int read_option(struct options *o, const char *name, const char *value, c
         *takes = "a part of products' names";
         return (o->only = value) != NULL;
     }
-    if (o->what == GEMM && strcmp(name, "--seconds") == 0) {
+    if (o->what == MOE && strcmp(name, "--experts") == 0) {
+        *takes = "numbers of experts with commas between, 1 to 256 each, 32 at most";
+        return value && read_numbers(o, value);
+    }
+    if (o->what != OPS && strcmp(name, "--seconds") == 0) {
         *takes = "seconds, 0.01 to 60";
         return value && text_to_real(value, &o->seconds) && o->seconds >= 0.01 && o->seconds <= 60;
     }
@@ -97,12 +126,12 @@ static struct options read_options(int argc, char **argv) {
     struct options o = {.words = memory_alloc_array((size_t)argc + 1, sizeof *o.words),
                         .routing = "balanced",
                         .seconds = 2};
-    int gemm = argc > 0 && strcmp(argv[0], "gemm") == 0;
-    o.what = gemm ? GEMM : OPS;
-    if (argc < 1 || (!gemm && strcmp(argv[0], "ops") != 0)) {
+    static const char *const whats[] = {[OPS] = "ops", [GEMM] = "gemm", [MOE] = "moe"};
+    while (argc > 0 && o.what <= MOE && strcmp(argv[0], whats[o.what]) != 0) o.what++;
+    if (argc < 1 || o.what > MOE) {
         if (log_rank() == 0)
             die_user(EXIT_USAGE,
-                     "bench: what? regulon bench ops or gemm; see regulon bench --help");
+                     "bench: what? regulon bench ops, gemm or moe; see regulon bench --help");
         user_agree();
     }
     for (int i = 1; i < argc; i++) {
@@ -150,6 +179,9 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
     if (strcmp(be->name, "cuda") == 0) {
         double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
         ops_reserve(be, z);
+        if (be->row_unit == 1)
+            die_user(EXIT_CONFIG, "bench gemm: the grouped kernels cannot serve here: %s",
+                     be->engines);
         routing_weights(o->routing, weights, z->E);
         struct gemm_wish wish = {
             .routing = o->routing, .only = o->only, .weights = weights, .seconds = o->seconds};
@@ -161,6 +193,32 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
     (void)o, (void)z, (void)csv;
     die_user(EXIT_CONFIG, "bench gemm needs a GPU and the grouped kernels; the backend is %s",
              be->name);
+}
+
+static struct backend *open_with(void *context, enum experts_engine engine) {
+    struct choice *choice = context;
+    struct config c = *choice->c;
+    c.engine.experts = engine;
+    return run_backend(&c, choice->g);
+}
+
+/* Engines: the one that the keys name, else all that the backend has. */
+static void bench_moe(struct choice *choice, const struct options *o, const struct sizes *z,
+                      FILE *csv) {
+    static const enum experts_engine gpu[] = {EXPERTS_GROUPED, EXPERTS_CUBLASLT},
+                                     cpu[] = {EXPERTS_LOOP};
+    const struct config *c = choice->c;
+    const enum experts_engine own = (enum experts_engine)c->engine.experts;
+    int named = own != EXPERTS_AUTO, cuda = c->backend == BACKEND_CUDA;
+    struct moe_wish wish = {.engines = named  ? &own
+                                       : cuda ? gpu
+                                              : cpu,
+                            .n_engines = named || !cuda ? 1 : 2,
+                            .routing = o->routing,
+                            .experts = o->n_experts ? o->experts : &z->E,
+                            .n = o->n_experts ? o->n_experts : 1,
+                            .seconds = o->seconds};
+    moe_run(open_with, choice, z, &wish, csv);
 }
 
 int bench_main(int argc, char **argv) {
@@ -183,6 +241,9 @@ int bench_main(int argc, char **argv) {
     if (o.what == GEMM) {
         bench_gemm(be, &o, &kind.full, csv);
         backend_close(be);
+    } else if (o.what == MOE) {
+        backend_close(be);
+        bench_moe(&choice, &o, &kind.full, csv);
     } else {
         wrong = ops_run(be, open_chosen, &choice, &kind, csv);
     }

@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 
 struct contender {
+    struct backend *be; /* whose clock tells; two may share the device */
     void (*run)(void *context);
     void *context;
 };
@@ -13,6 +14,5 @@ struct contender {
  * a first round warms the device up and is left out. What is timed must repeat; its data must be
  * larger than the caches where that matters. */
 enum { CONTEST_MOST = 4, CONTEST_ROUNDS = 4 };
-void contest(struct backend *be, const struct contender *list, int n, double seconds,
-             double *result);
+void contest(const struct contender *list, int n, double seconds, double *result);
 #endif

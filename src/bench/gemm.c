@@ -220,10 +220,11 @@ void gemm_run(struct backend *be, const struct sizes *z, const struct gemm_wish 
     for (int i = 0; i < N_PRODUCTS; i++) {
         if (wish->only && !strstr(products[i].name, wish->only)) continue;
         struct call c = {&b, &products[i]};
-        const struct contender list[] = {{run_ours, &c}, {run_dense, &c}, {run_each, &c}};
+        const struct contender list[] = {
+            {be, run_ours, &c}, {be, run_dense, &c}, {be, run_each, &c}};
         double s[3], rate[3],
             flops = 2.0 * (double)b.useful * z->D * z->F * (products[i].is_up ? 2 : 1);
-        contest(be, list, 3, wish->seconds, s);
+        contest(list, 3, wish->seconds, s);
         for (int k = 0; k < 3; k++) rate[k] = flops / s[k] / 1e12;
         printf("%-26s %8.1f %8.1f %8.1f %8.3f %8.3f\n", products[i].name, rate[0], rate[1], rate[2],
                rate[0] / rate[1], rate[0] / rate[2]);

@@ -1,0 +1,225 @@
+#include "config.h"
+#include "bench/moe.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "bench/contest.h"
+#include "bench/ops.h"
+#include "bench/pair.h"
+#include "bench/routing.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    X,
+    DOUT,
+    OUT,
+    DX,
+    ROUTER,
+    UP,
+    DOWN,
+    ROWS,
+    RESULTS,
+    Z,
+    H, /* of the compute type */
+    LOGITS,
+    PROBS,
+    LSE,
+    P,
+    DP,
+    DP_ROWS,
+    DPROBS,
+    DZ,
+    DROUTER,
+    DUP,
+    DDOWN, /* FP32 */
+    IDS,
+    COUNTS,
+    SUM_P,
+    ENTROPY,
+    SUM_Z,
+    N_ARRAYS
+};
+
+struct layer {
+    struct backend *be;
+    struct sides sides; /* the backend alone */
+    struct sizes z;
+    struct moe_shape shape;
+    struct moe *moe;
+    struct routing r;
+    struct pair a[N_ARRAYS];
+};
+#define AT(k) (l->a[k].at[1])
+
+static int ascending(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A different experts with chances in proportion to weights[E], of those that are left each time;
+ * where those have no weight, the lowest. */
+static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t token) {
+    char *taken = memory_alloc((size_t)E);
+    double left = 1;
+    for (int a = 0; a < A; a++) {
+        double at = random_uniform(11, RANDOM_TEST, token * (uint64_t)A + (uint64_t)a) * left;
+        int chosen = -1;
+        for (int e = 0; e < E && (chosen < 0 || at > 0); e++) {
+            if (taken[e] || weights[e] == 0) continue;
+            chosen = e;
+            at -= weights[e];
+        }
+        for (int e = 0; chosen < 0; e++)
+            if (!taken[e]) chosen = e;
+        taken[chosen] = 1;
+        left -= weights[chosen];
+        ids[a] = chosen;
+    }
+    memory_free(taken);
+    qsort(ids, (size_t)A, sizeof *ids, ascending);
+}
+
+static int32_t *choose_all(const struct sizes *z, const char *routing) {
+    double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
+    int32_t *ids = memory_alloc_array(area(z->N, z->A) + 1, sizeof *ids);
+    routing_weights(routing, weights, z->E);
+    for (int i = 0; i < z->N; i++) choose(ids + area(i, z->A), weights, z->E, z->A, (uint64_t)i);
+    memory_free(weights);
+    return ids;
+}
+
+static void make_arrays(struct layer *l, const int32_t *ids) {
+    struct sides *s = &l->sides;
+    size_t N = (size_t)l->z.N, D = (size_t)l->z.D, F = (size_t)l->z.F, E = (size_t)l->z.E,
+           A = (size_t)l->z.A, R = l->be->moe_rows(l->be, l->shape);
+    const struct {
+        int k;
+        size_t n;
+        double scale; /* 0: zeros */
+    } reals[] = {{X, N * D, 1},
+                 {DOUT, N * D, 1},
+                 {OUT, N * D, 0},
+                 {DX, N * D, 0},
+                 {ROUTER, E * D, 1 / sqrt((double)D)},
+                 {UP, E * 2 * F * D, 1 / sqrt((double)D)},
+                 {DOWN, E * D * F, 1 / sqrt((double)F)},
+                 {ROWS, R * D, 0},
+                 {RESULTS, R * D, 0},
+                 {Z, R * 2 * F, 0},
+                 {H, R * F, 0}},
+      floats[] = {{LOGITS, N * E, 0},  {PROBS, N * E, 0},       {LSE, N, 0},          {P, N * A, 0},
+                  {DP, N * A, 0},      {DP_ROWS, R, 0},         {DPROBS, E, 0.01},    {DZ, 1, 0.01},
+                  {DROUTER, E * D, 0}, {DUP, E * 2 * F * D, 0}, {DDOWN, E * D * F, 0}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        l->a[reals[i].k] = reals[i].scale > 0
+                               ? pair_normal(s, PAIR_REAL, reals[i].n, (float)reals[i].scale)
+                               : pair_zeros(s, PAIR_REAL, reals[i].n);
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        l->a[floats[i].k] = floats[i].scale > 0
+                                ? pair_normal(s, PAIR_FLOAT, floats[i].n, (float)floats[i].scale)
+                                : pair_zeros(s, PAIR_FLOAT, floats[i].n);
+    l->a[IDS] = pair_ints(s, ids, N * A);
+    l->a[COUNTS] = pair_zeros(s, PAIR_INT, E);
+    l->a[SUM_P] = pair_zeros(s, PAIR_DOUBLE, E);
+    l->a[ENTROPY] = pair_zeros(s, PAIR_DOUBLE, 1);
+    l->a[SUM_Z] = pair_zeros(s, PAIR_DOUBLE, 1);
+}
+
+static void layer_open(struct layer *l, struct backend *be, const struct sizes *z,
+                       const int32_t *ids) {
+    *l = (struct layer){.be = be, .sides = {.be = {NULL, be}}, .z = *z};
+    l->shape = (struct moe_shape){.D = z->D, .F = z->F, .E = z->E, .A = z->A, .capacity = z->N};
+    ops_reserve(be, z);
+    be->forced = 1;
+    l->moe = be->moe_new(be, l->shape);
+    make_arrays(l, ids);
+    l->r = (struct routing){.probs = AT(PROBS),
+                            .lse = AT(LSE),
+                            .ids = AT(IDS),
+                            .p = AT(P),
+                            .counts = AT(COUNTS),
+                            .P = AT(SUM_P),
+                            .entropy = AT(ENTROPY),
+                            .z = AT(SUM_Z)};
+}
+
+static void layer_close(struct layer *l) {
+    for (int k = 0; k < N_ARRAYS; k++) pair_free(&l->sides, &l->a[k]);
+    l->be->moe_free(l->be, l->moe);
+    backend_close(l->be);
+}
+
+static void forward(void *context) {
+    struct layer *l = context;
+    struct backend *be = l->be;
+    be->route(be, &l->r, AT(LOGITS), AT(X), AT(ROUTER), NULL, l->z.N, l->shape);
+    be->moe_dispatch(be, l->moe, AT(ROWS), AT(X), &l->r, l->z.N);
+    be->experts_up(be, l->moe, AT(Z), AT(H), AT(ROWS), AT(UP));
+    be->experts_down(be, l->moe, AT(RESULTS), AT(H), AT(DOWN));
+    be->moe_combine(be, l->moe, AT(OUT), AT(RESULTS), l->z.N);
+}
+
+/* As model/experts.c has it, the rows made again included. */
+static void both(void *context) {
+    struct layer *l = context;
+    struct backend *be = l->be;
+    int N = l->z.N;
+    forward(l);
+    be->moe_combine_backward(be, l->moe, AT(ROWS), AT(X), N);
+    be->moe_combine_backward(be, l->moe, AT(RESULTS), AT(DOUT), N);
+    be->experts_down_backward(be, l->moe, AT(Z), AT(DP_ROWS), AT(DDOWN), AT(RESULTS), AT(Z), AT(H),
+                              AT(DOWN), /*accumulate=*/0);
+    be->experts_up_backward(be, l->moe, AT(RESULTS), AT(DUP), AT(Z), AT(ROWS), AT(UP),
+                            /*accumulate=*/0);
+    be->moe_dispatch_backward(be, l->moe, AT(DX), AT(DP), AT(RESULTS), AT(DP_ROWS), N);
+    be->route_backward(be, AT(DX), AT(DROUTER), AT(LOGITS), &l->r, AT(DP), AT(DPROBS), AT(DZ),
+                       AT(X), AT(ROUTER), N, l->shape, /*accumulate=*/0);
+}
+
+static const char *engine_name(enum experts_engine e) {
+    return e == EXPERTS_GROUPED ? "grouped" : e == EXPERTS_CUBLASLT ? "cublaslt" : "loop";
+}
+
+/* One number of experts, all engines. */
+static void run(open_engine *open, void *context, const struct sizes *z,
+                const struct moe_wish *wish, FILE *csv) {
+    struct layer layers[CONTEST_MOST];
+    struct contender forwards[CONTEST_MOST], boths[CONTEST_MOST];
+    double forward_s[CONTEST_MOST], both_s[CONTEST_MOST], flops = 18.0 * z->N * z->A * z->D * z->F;
+    int32_t *ids = choose_all(z, wish->routing);
+    int n = wish->n_engines;
+    for (int i = 0; i < n; i++) {
+        layer_open(&layers[i], open(context, wish->engines[i]), z, ids);
+        forwards[i] = (struct contender){layers[i].be, forward, &layers[i]};
+        boths[i] = (struct contender){layers[i].be, both, &layers[i]};
+    }
+    contest(forwards, n, wish->seconds, forward_s);
+    contest(boths, n, wish->seconds, both_s);
+    for (int i = 0; i < n; i++) {
+        const char *name = engine_name(wish->engines[i]);
+        double rate = flops / both_s[i] / 1e12;
+        printf("%8d %10s %12.3f %12.3f %12.*f\n", z->E, name, forward_s[i] * 1e3, both_s[i] * 1e3,
+               rate < 1 ? 4 : 1, rate);
+        fflush(stdout);
+        if (csv)
+            fprintf(csv, "%d,%s,%s,%.9g,%.9g,%.6g\n", z->E, name, wish->routing, forward_s[i],
+                    both_s[i], rate);
+        layer_close(&layers[i]);
+    }
+    memory_free(ids);
+}
+
+void moe_run(open_engine *open, void *context, const struct sizes *z, const struct moe_wish *wish,
+             FILE *csv) {
+    printf("# N %d, D %d, F %d, A %d, routing %s; forward, and forward with backward\n", z->N, z->D,
+           z->F, z->A, wish->routing);
+    printf("%8s %10s %12s %12s %12s\n", "# experts", "engine", "forward, ms", "both, ms",
+           "TFLOP/s");
+    if (csv) fprintf(csv, "experts,engine,routing,forward_seconds,both_seconds,tflops\n");
+    for (int i = 0; i < wish->n; i++) {
+        struct sizes one = *z;
+        one.E = wish->experts[i];
+        if (one.A > one.E) one.A = one.E;
+        run(open, context, &one, wish, csv);
+    }
+}

@@ -1,0 +1,27 @@
+/* `regulon bench moe`: a mixture-of-experts layer, forward and backward, by each engine. */
+#ifndef REGULON_BENCH_MOE_H
+#define REGULON_BENCH_MOE_H
+#include "bench/operation.h"
+#include <stdio.h>
+
+/* Opens a backend on one rank with an engine for the experts. The caller closes it. */
+typedef struct backend *open_engine(void *context, enum experts_engine engine);
+
+/* What is asked for: engines, routing as in routing.h, numbers of experts, seconds of each
+ * measurement. */
+struct moe_wish {
+    const enum experts_engine *engines;
+    int n_engines;
+    const char *routing;
+    const int *experts; /* [n] */
+    int n;
+    double seconds;
+};
+
+/* A table on stdout and, where csv is not NULL, the same there, for each number of experts and
+ * engine: times of the forward pass and of both, router, permutation and combination included, and
+ * the rate of the FLOPs that are of use, 18 N A D F for both. The engines take turns. Experts per
+ * token: z->A, or as many as there are. */
+void moe_run(open_engine *open, void *context, const struct sizes *z, const struct moe_wish *wish,
+             FILE *csv);
+#endif
