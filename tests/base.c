@@ -97,12 +97,26 @@ static void test_file(void) {
     memory_free(path);
 }
 
+/* Also sizes that are no multiples of a large page. */
+static void test_pages(void) {
+    static const size_t sizes[] = {0, 1, 2 << 20, (5 << 20) + 7};
+    int bad = 0;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        char *p = memory_pages(sizes[k]);
+        for (size_t i = 0; i < sizes[k]; i++) bad += p[i] != 0;
+        if (sizes[k]) memset(p, 1, sizes[k]);
+        memory_free(p);
+    }
+    tap_ok(bad == 0, "memory in large pages is zero");
+}
+
 int main(int argc, char **argv) {
     tap_open(&argc, &argv);
     test_permutation();
     test_random();
     test_text();
     test_file();
+    test_pages();
     tap_ok(memory_live() == 0, "nothing is left allocated (%lld)", (long long)memory_live());
     return tap_close();
 }
