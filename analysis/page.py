@@ -176,6 +176,8 @@ def page(title, runs, drawings, now):
             table(["key"] + [run.label for run in runs], differing(runs), mono=True)
             or "<p>All keys, grid and code are the same.</p>"
         )
+        if drawings:
+            out.append("<p>Above each figure: events; of each kind a lane a run, in the order of the runs.</p>\n")
     out += [figure(drawing, svg) for drawing, svg in drawings]
     for run in runs:
         out.append(f"<h2>{escape(run.label)}: details</h2>\n" if len(runs) > 1 else "<h2>Details</h2>\n")

@@ -229,7 +229,8 @@ def test_joined(scaling_figure):
     }
     ok(drawn == want, "a marker a run, and lines between those that scale one job", drawn)
     ok(
-        list(found[f"efficiency {name}"].get_ydata()) == [100, 95, 75, 87.5]
+        drawn == want
+        and list(found[f"efficiency {name}"].get_ydata()) == [100, 95, 75, 87.5]
         and list(found["exposed_communication ep 2"].get_ydata()) == [25, 25],
         "efficiency and communication in percent",
     )
