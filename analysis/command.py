@@ -90,19 +90,22 @@ class Words(argparse.ArgumentParser):
 @contextlib.contextmanager
 def whole_file(path, mode="w", **words):
     """A file that appears at `path` when it is whole; nothing is left of it where that does not come about."""
-    temporary = path + ".tmp"
-    with open(temporary, mode, **words) as out:
-        unfinished.add(temporary)
-        try:
+    target = os.path.realpath(path)  # a link stays one
+    temporary = target + ".tmp"
+    try:
+        with open(temporary, mode, **words) as out:
+            unfinished.add(temporary)
             yield out
-            out.close()
-            os.replace(temporary, path)
-        except BaseException:
+        os.replace(temporary, target)
+    except BaseException as error:
+        if temporary in unfinished:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
-            raise
-        finally:
-            unfinished.discard(temporary)
+        if isinstance(error, OSError) and error.filename == temporary:
+            error.filename = path
+        raise
+    finally:
+        unfinished.discard(temporary)
 
 
 def run(name, main):

@@ -155,11 +155,14 @@ def set_title(ax, title):
 def save(figure, path):
     """path.png, path.pdf and path.svg. The layout is found once (by matplotlib 3.6 and later), and each canvas draws
     once; figure.savefig would do both anew for each format."""
-    FigureCanvasAgg(figure).print_png(path + ".png")
+    with command.whole_file(path + ".png", "wb") as out:
+        FigureCanvasAgg(figure).print_png(out)
     if hasattr(figure, "set_layout_engine"):
         figure.set_layout_engine("none")
-    FigureCanvasPdf(figure).print_pdf(path + ".pdf", metadata={"CreationDate": None})
-    FigureCanvasSVG(figure).print_svg(path + ".svg", metadata={"Date": None})
+    with command.whole_file(path + ".pdf", "wb") as out:
+        FigureCanvasPdf(figure).print_pdf(out, metadata={"CreationDate": None})
+    with command.whole_file(path + ".svg", "wb") as out:
+        FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
 
 
 def event_kinds(runs):

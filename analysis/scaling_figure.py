@@ -3,6 +3,7 @@ of a step that is communication."""
 
 import itertools
 
+import command
 import figures  # the look; says what to install where matplotlib is absent
 import numpy as np
 from figures import BLUE, GREEN, GREY, INK, ORANGE, PINK, WIDTH
@@ -14,7 +15,9 @@ SERIES = [(BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (PINK, "D"), (INK, "v")]
 
 
 def draw(found, path):
-    made(found).savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    kind = path.rpartition(".")[2]
+    with command.whole_file(path, "wb") as out:
+        made(found).savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def made(found):
