@@ -167,7 +167,7 @@ def open_run(path):
     file_path = path
     if os.path.isdir(path):
         file_path = os.path.join(path, "metrics.h5")
-        if not os.path.exists(file_path):
+        if not os.path.lexists(file_path) and os.access(path, os.X_OK):  # else opening it says why not
             what = (
                 "a checkpoint, not a run" if os.path.exists(os.path.join(path, "index.h5")) else "no metrics.h5 in it"
             )
@@ -229,8 +229,8 @@ def _opened(path):
             start.read(1)
     except FileNotFoundError:
         raise Missing(f"{path}: No such file or directory") from None
-    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
-        raise Refused(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise Passing(f"{path}: {error.strerror}") from None
     if not h5py.is_hdf5(path):
         raise Refused(f"{path}: not an HDF5 file")
     file = h5py.File(path, "r")

@@ -120,4 +120,6 @@ def make_runs():
     with h5py.File("corpus.h5", "w") as f:
         f.attrs["format"], f.attrs["format_version"] = "regulon corpus", 1
     os.mkdir("nothing")
+    os.mkdir("round")
+    os.symlink("metrics.h5", "round/metrics.h5")  # a file that is there and cannot be opened, also by root
     return folder

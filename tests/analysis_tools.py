@@ -21,6 +21,7 @@ WRONG = {
     "plain": "plain/metrics.h5: not an HDF5 file",
     "missing": "missing: No such file or directory",
     "nothing": "nothing: no metrics.h5 in it",
+    "round": "round/metrics.h5: Too many levels of symbolic links",
     "resumed/step_000000010": "resumed/step_000000010: a checkpoint, not a run",
     "resumed/step_000000010/index.h5": "resumed/step_000000010/index.h5: "
     "a 'regulon checkpoint' file where 'regulon metrics' is wanted",
