@@ -74,15 +74,17 @@ def _loss_title(runs):
     bits = run.validation["bits_per_base"][row]
     if len(runs) > 1:
         return f"{run.label} reaches the lowest held-out loss: {bits:.4f} {unit}"
-    text = f"Held-out loss: {bits:.4f} {unit}"
+    last = row == summary.last_finite(run.validation["loss"])
+    text = f"Held-out loss: {bits:.4f} {unit}" if last else f"Lowest held-out loss: {bits:.4f} {unit}"
     if markov:
         text += f", {abs(markov[1] - bits):.4f} {'below' if bits < markov[1] else 'above'} the best Markov chain"
     return text
 
 
 def _loss_range(runs):
-    """Of all that matters: the steep beginning may leave the figure."""
-    low, high = [], []
+    """Of all that matters: the steep beginning may leave the figure, and what is worse than the start and
+    than guessing among all tokens does."""
+    low, high, worst = [], [], []
     for run in runs:
         train, held_out = run.steps["loss"], run.validation["loss"]
         low += [fig.span(train, low=0.5)[0]] if np.isfinite(train).any() else []
@@ -90,10 +92,11 @@ def _loss_range(runs):
         settled = train[len(train) // 20 :] if len(train) >= 20 else train
         high += [fig.span(settled, high=98)[1]] if np.isfinite(settled).any() else []
         high += [fig.span(held_out[1:])[1]] if np.isfinite(held_out[1:]).any() else []
+        worst += [math.log(int(run.config.get("model.vocab_size", 256))), *train[np.isfinite(train)][:1]]
         if run.best_markov():
             low.append(run.best_markov()[1] * NATS)
             high.append(run.best_markov()[1] * NATS)
-    low, high = min(low, default=0), max(high, default=1)
+    low, high = min(low, default=0), min(max(high, default=1), max(worst))
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 

@@ -356,6 +356,22 @@ def check_overlay():
     ok(right, "drawn against the tokens read")
 
 
+def check_diverged():
+    """A loss that explodes leaves the axis, and is counted; the lowest held-out loss is not called the last."""
+    (run,) = opened("two")
+    loss, held_out = run.steps["loss"], run.validation["loss"]
+    first = loss[0]
+    loss[-4:], held_out[-1] = 5e3, 5e3
+    drawing = draw_training.loss([run], figures.TimeAxis("step", [run]))
+    axes = artists(drawing)["loss 0 rows"].axes
+    cut = "".join(text.get_text() for text in axes.texts if text.get_gid() == "cut ↑")
+    ok(
+        first < axes.get_ylim()[1] < 2 * first and cut.endswith("above, up to 5000") and cut.split()[1] == "5",
+        "a loss that explodes is counted above an axis that shows the rest",
+    )
+    ok(drawing.title.startswith("Lowest held-out loss: "), "a lowest loss that is not the last is named so")
+
+
 def check_skipped():
     run, found = check_series("skipped")
     events = [e for e in run.events if e.kind == "skipped_step"]
@@ -563,6 +579,7 @@ check_experts("skipped")
 check_bins()
 check_page()
 check_overlay()
+check_diverged()
 check_looks()
 check_dense()
 check_stale()
