@@ -231,6 +231,14 @@ def test_once(run):
     ok(200 < max(map(len, wide)) <= 250, f"{run}: in 250 they are used", "\n".join(wide))
 
 
+def test_curve():
+    """The axis of losses of which some are large does not begin below 0."""
+    y = np.array([5.0, 6.0, 3000.0, 8.0, 5.0, 4.0])
+    lines = module("chart.py").curve(np.arange(6), y, (np.zeros(0), np.zeros(0)), 60, 9)
+    labels = [float(line.split("│")[0]) for line in lines if line.split("│")[0].strip() and "│" in line]
+    ok(len(labels) == 3 and labels[0] > 1000 and labels[-1] == 0, "a curve of losses begins at 0", lines)
+
+
 def test_others():
     for run in ("empty", "begun"):
         out = command("watch", run, "--once")
@@ -410,6 +418,7 @@ def run_all(seconds):
     watch, convert = module("regulon-watch"), module("regulon-convert-metrics")
     for run in ("dp", "resumed"):
         test_once(run)
+    test_curve()
     test_others()
     test_transient(watch)
     test_terminal()
