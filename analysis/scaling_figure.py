@@ -28,7 +28,7 @@ def made(found):
     rate, share = figure.subplots(1, 2)
     units = sorted({r["units"] for r in found})
     base = min(found, key=lambda r: abs(r["efficiency"] - 1), default=None)
-    if base:
+    if base and len(units) > 1:
         ideal = np.array([units[0], units[-1]]) * base["tokens_per_s_unit"]
         rate.plot([units[0], units[-1]], ideal, color=GREY, ls="--", lw=1)
         rate.annotate(

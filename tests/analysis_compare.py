@@ -157,7 +157,8 @@ def test_scaling():
     ok(
         out.returncode == 0
         and [line.split()[0] for line in out.stdout.splitlines()] == ["run", "one", "ep"]
-        and "100.0 %" in out.stdout.splitlines()[1],
+        and "100.0 %" in out.stdout.splitlines()[1]
+        and [line.split()[4] for line in out.stdout.splitlines()] == ["cores", "1", "2"],
         "the table, fewest ranks first",
         out.stdout,
     )
@@ -227,6 +228,8 @@ def test_joined(scaling_figure):
         "tokens_per_s ep 2": [(2, 80), (4, 90)],
         "tokens_per_s ep 2 line": [],
     }
+    alone = [x.get_text() for x in scaling_figure.made(a[:1]).findobj(lambda x: hasattr(x, "get_text"))]
+    ok("throughput" in map(str.lower, alone) and "perfect" not in alone, "no perfect scaling of one number of cores")
     ok(drawn == want, "a marker a run, and lines between those that scale one job", drawn)
     ok(
         drawn == want
