@@ -253,7 +253,8 @@ def extent(x, y, most=MOST_POINTS // 2):
 
 
 def trend(ax, x, y, style, name, smooth=True):
-    """Every row faint, the running median over it bold. With many rows: the extent of neighbouring rows, shaded."""
+    """Every row faint, the running median over it bold. With many rows: the extent of neighbouring rows, shaded. What
+    is smooth by itself has no median: one line, which is the middle of the extent where there are many rows."""
     y = np.asarray(y, float)
     if not np.isfinite(y).any():
         return
@@ -273,6 +274,9 @@ def trend(ax, x, y, style, name, smooth=True):
     else:
         middle, low, high = extent(x, y)
         ax.fill_between(middle, low, high, color=style.colour, alpha=0.22, lw=0, gid=f"{name} extent")
+        if few:
+            between = (low + high) / 2
+            ax.plot(middle, between, color=style.colour, lw=style.width, ls=style.line, gid=f"{name} middle")
     if not few:
         at, median = rolling_median(y)
         ax.plot(x[at], median, color=style.colour, lw=style.width, ls=style.line, gid=f"{name} median", zorder=2.2)

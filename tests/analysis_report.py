@@ -553,7 +553,14 @@ def check_large(steps, layers, experts, whole):
         note(f"{steps} steps x {layers} layers x {experts} experts: {wall:.1f} s, {memory:.0f} MB")
         ok(run.returncode == 0 and wall < 30 and memory < 2048, f"a report of {steps} steps below 30 s and 2 GB")
     (run,) = opened("large.h5")
-    found = artists(draw_training.loss([run], figures.TimeAxis("step", [run])))
+    axis = figures.TimeAxis("step", [run])
+    for draw, name, values in (
+        (draw_training.optimizer, "learning_rate", run.steps["learning_rate"]),
+        (draw_speed.memory, "memory", run.steps["memory_bytes"] / 2**30),
+    ):
+        y = line(artists(draw([run], axis)), f"{name} 0 middle")[1]
+        ok(0.9 * values.max() < y.max() <= values.max(), f"a line shows {name} of many rows")
+    found = artists(draw_training.loss([run], axis))
     low_high = found["loss 0 extent"].get_paths()[0].vertices[:, 1]
     with h5py.File("large.h5", "r") as f:
         loss, sums = f["steps/loss"][:], sum(
