@@ -60,6 +60,17 @@ def _shares(seconds):
     return {name: 100 * np.nansum(s) / total for name, s in seconds.items()}
 
 
+def _time_bins(run, rows, time, seconds):
+    """(edges on the time axis, {phase: mean ms a bin}) of seconds[phase] in the rows chosen."""
+    n = int(rows.sum())
+    starts = np.arange(min(n, TIME_BINS)) * n // min(n, TIME_BINS)
+    ends = np.append(starts[1:], n)
+    means = {name: 1e3 * np.add.reduceat(np.nan_to_num(s), starts) / (ends - starts) for name, s in seconds.items()}
+    first = np.flatnonzero(rows)[0]
+    before = run.timing.step[first - 1] if first else 0  # a bin lasts from the row before it to its own last row
+    return time.of(run, np.append(before, run.timing.step[rows][ends - 1])), means
+
+
 def _time_area(run, time):
     rows = summary.settled_rows(run)
     seconds = {name: s[rows] for name, s in summary.phases(run).items()}
@@ -69,14 +80,8 @@ def _time_area(run, time):
     talk = sum(shares.get(name, 0) for name in ("exchange", "reduce"))
     title = f"{compute:.0f} % of a step computes, {talk:.0f} % communicates"
     figure, (ax,) = fig.panels(title, [run], time, [2.7])
-    n = int(rows.sum())
-    starts = np.arange(min(n, TIME_BINS)) * n // min(n, TIME_BINS)
-    ends = np.append(starts[1:], n)
-    means = {name: 1e3 * np.add.reduceat(np.nan_to_num(s), starts) / (ends - starts) for name, s in seconds.items()}
-    first = np.flatnonzero(rows)[0]
-    before = run.timing.step[first - 1] if first else 0  # a bin lasts from the row before it to its own last row
-    edges = time.of(run, np.append(before, run.timing.step[rows][ends - 1]))
-    base = np.zeros(len(starts))
+    edges, means = _time_bins(run, rows, time, seconds)
+    base = np.zeros(len(edges) - 1)
     for name, mean in means.items():
         colour, hatch = PHASES[name]
         top = base + mean
