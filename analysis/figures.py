@@ -73,7 +73,8 @@ matplotlib.rcParams.update(
         "figure.dpi": 160,
     }
 )
-
+if "text.parse_math" in matplotlib.rcParams:  # from 3.6 on
+    matplotlib.rcParams["text.parse_math"] = False  # a name with two $ is no formula
 
 Style = collections.namedtuple("Style", "colour line marker width size")  # of a run; width and size in points
 
@@ -333,7 +334,7 @@ def name_runs(ax, runs, markers=False):
     ]
     ax.legend(
         handles,
-        [run.label for run in runs],
+        [f" {run.label}" for run in runs],  # matplotlib leaves out what begins with "_"
         loc="upper right",
         bbox_to_anchor=(1, 0),
         borderaxespad=2.0,

@@ -354,6 +354,11 @@ def check_overlay():
         for i, r in enumerate(runs)
     )
     ok(right, "drawn against the tokens read")
+    os.symlink("two", r"_2$\frac$")
+    run = report(r"_2$\frac$", "one", "-o", "named")
+    named = Page("named/report.html")
+    run.stderr and note(run.stderr)
+    ok(run.returncode == 0 and not run.stderr and r"_2$\frac$, one" in named.words, "a run's name is no formula")
 
 
 def check_diverged():
