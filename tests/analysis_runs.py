@@ -21,6 +21,7 @@ DECK = (
     "dataset.holdout_by=block dataset.holdout_share=0.1 dataset.holdout_block=1000 validation.enabled=true "
     "validation.eval_interval=5 validation.num_batches=4 logger.frequency=1"
 ).split()
+os.environ["OMP_NUM_THREADS"] = "1"  # a core a rank
 os.environ["MPLBACKEND"] = "Agg"
 ANALYSIS = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "analysis")
 modules = {}
