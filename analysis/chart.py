@@ -63,7 +63,7 @@ def _limits(y, marks):
     """The curve's range without its highest tenth: the fall at the start would flatten the rest."""
     low, high = np.min([y.min(), *marks]), max(np.quantile(v, 0.9) for v in (y, marks) if len(v))
     room = 0.05 * (high - low) or 0.01 * abs(high) or 1.0
-    return low - room, high + room
+    return max(low - room, min(low, 0)), high + room  # no room for a loss below 0
 
 
 def _down(y, low, high, n):

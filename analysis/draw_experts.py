@@ -7,19 +7,17 @@ import numpy as np
 import figures as fig
 import summary
 
-# dark: starved, white: its even share, orange: more. In grey the dark end is darker than the orange one.
-COLOURS = fig.matplotlib.colors.LinearSegmentedColormap.from_list(
-    "load", [(0, "#0b1d51"), (0.25, "#2f6fb5"), (0.5, "#ffffff"), (0.75, "#f3a73b"), (1, "#d55e00")]
-)
+# from light to dark throughout, so that it can be read in grey; yellow: less than an even share, blue: more
+COLOURS = fig.matplotlib.colormaps["cividis_r"]
 
 
-def load(run, stats, time, name="expert_load"):
+def load(run, stats, time, name="expert_load", alone=True):
     """A panel a layer: experts upwards, time to the right, colour the share of tokens."""
     clipped = np.log2(np.clip(stats.share, 0.25, 4))
     known = clipped[np.isfinite(clipped)]
     most = 1 if not len(known) or np.abs(known).max() <= 1 else 2
     title, ends = _load_words(stats)
-    if name != "expert_load":  # one of several
+    if not alone:
         title = f"{run.label}: {title[0].lower()}{title[1:]}"
     columns = 1 if run.n_layers == 1 else 2 if run.n_layers <= 8 else 4
     rows = -(-run.n_layers // columns)
@@ -36,6 +34,7 @@ def load(run, stats, time, name="expert_load"):
             x, np.arange(run.n_experts + 1) - 0.5, clipped[:, layer].T, cmap=COLOURS, vmin=-most, vmax=most
         )
         mesh.set_gid(f"load {layer}")
+        _mark_starved(ax, x, stats.share[:, layer], f"starved {layer}")
         ax.set_xlim(x[0], x[-1])
         _layer_axes(ax, run, layer, columns, time)
         axes.append(ax)
@@ -49,14 +48,32 @@ def load(run, stats, time, name="expert_load"):
     bar.set_ticklabels([("≤ " if t == -most else "≥ " if t == most else "") + f"{2.0**t:.3g}" for t in ticks])
     bar.set_label("tokens over the even share [1]")
     bar.outline.set_visible(False)
+    if (stats.share < summary.STARVED).any():
+        mark = f"black line: less than {100 * summary.STARVED:g} % of an even share"
+        figure.supxlabel(mark, x=0.99, ha="right", size=8)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
     return fig.Drawing(
         name,
         figure,
         title,
-        f"Tokens routed to each expert over tokens / experts of its layer, in at most "
-        f"{summary.LOAD_BINS} stretches of the run. White: its even share; blue: less; orange: more. {ends}",
+        f"Tokens routed to each expert over tokens / experts of its layer, in at most {summary.LOAD_BINS} stretches of "
+        f"the run, on a logarithmic scale. Light: less than its even share; dark: more. A black line: less than "
+        f"{100 * summary.STARVED:g} %. {ends}",
     )
+
+
+def _mark_starved(ax, edges, share, name):
+    """A line along each stretch in which an expert has next to nothing; share[bin, expert]."""
+    starved = np.pad(share < summary.STARVED, ((1, 1), (0, 0)))
+    change = np.diff(starved.astype(np.int8), axis=0)
+    lines = [
+        [(edges[a], e), (edges[b], e)]
+        for e in range(share.shape[1])
+        for a, b in zip(np.flatnonzero(change[:, e] > 0), np.flatnonzero(change[:, e] < 0))
+    ]
+    if lines:
+        collection = fig.matplotlib.collections.LineCollection
+        ax.add_collection(collection(lines, colors=fig.INK, linewidths=1, capstyle="butt", gid=name))
 
 
 def _late_load(stats):
@@ -80,7 +97,7 @@ def _load_words(stats):
 
 def _layer_axes(ax, run, layer, columns, time):
     ax.set_title(f"layer {layer}", fontsize=8, fontweight="normal", pad=2)
-    ax.set_facecolor("#bbbbbb")  # where nothing is known
+    ax.patch.set(facecolor="white", edgecolor=fig.GREY, hatch="////", lw=0)  # where nothing is known
     ax.grid(False)
     ax.yaxis.set_major_locator(fig.MaxNLocator(min(4, run.n_experts), integer=True))
     ax.xaxis.set_major_locator(fig.MaxNLocator(5 if columns < 4 else 2))
@@ -100,7 +117,7 @@ def balance(runs, loads, time):
     figure, (uneven, entropy, starved) = fig.panels(title, runs, time, [1.7, 1.5, 1.1])
     one = len(runs) == 1
     for i, (run, stats) in enumerate(zip(runs, loads)):
-        x, style = time.of(run, run.experts.step), fig.run_style(i)
+        x, style = time.of(run, run.experts.step), run.style
         _layers(uneven, x, stats.imbalance, style, f"imbalance {i}", one)
         _layers(entropy, x, run.experts["entropy"] / math.log(2), style, f"entropy {i}", one)
         edges = time.of(run, stats.edges)
@@ -108,9 +125,9 @@ def balance(runs, loads, time):
             edges,
             np.append(stats.starved, stats.starved[-1:]),
             where="post",
-            color=style[0],
-            ls=style[1],
-            lw=1.5,
+            color=style.colour,
+            ls=style.line,
+            lw=style.width,
             gid=f"starved {i}",
         )
     sizes = {run.n_experts for run in runs}
@@ -127,12 +144,11 @@ def balance(runs, loads, time):
     entropy.set_ylabel("router\nentropy [bits]")
     starved.set_ylabel("starved\nexperts [1]")
     fig.name_runs(starved, runs)
+    middle = fig.median_words([run.experts.n for run in runs])
     caption = (
         "Top: tokens of a layer's busiest expert over the mean of its experts; 1 is even. Middle: entropy of the "
-        "router's probabilities, mean over tokens. Lines: running median of the mean over layers; shaded: from the "
-        "lowest to the highest layer. "
-        if one
-        else "Means over layers, running medians. "
+        f"router's probabilities, mean over tokens. Lines: mean over layers, as a {middle}"
+        + ("; shaded: from the lowest to the highest layer. " if one else ". ")
     )
     return fig.Drawing(
         "balance",
@@ -169,13 +185,13 @@ def _layers(ax, x, values, style, name, shaded):
     at, middle = fig.rolling_median(mean)
     if shaded and values.shape[1] > 1:
         low, high = (fig.rolling_median(f(values, axis=1))[1] for f in (np.min, np.max))
-        ax.fill_between(x[at], low, high, color=style[0], alpha=0.22, lw=0, gid=f"{name} layers")
+        ax.fill_between(x[at], low, high, color=style.colour, alpha=0.22, lw=0, gid=f"{name} layers")
     ax.plot(
         x[at],
         middle,
-        color=style[0],
-        ls=style[1],
-        lw=1.7,
+        color=style.colour,
+        ls=style.line,
+        lw=style.width,
         marker="o" if len(at) < 3 else None,
         ms=4,
         gid=f"{name} median",

@@ -30,9 +30,9 @@ def speed(runs, time):
     figure, axes = fig.panels(title, runs, time, [1.9, 1.5] if with_mfu else [2.4])
     for i, run in enumerate(runs):
         x = time.of(run, run.steps.step)
-        fig.trend(axes[0], x, run.steps["tokens_per_s"], fig.run_style(i), f"tokens_per_s {i}")
+        fig.trend(axes[0], x, run.steps["tokens_per_s"], run.style, f"tokens_per_s {i}")
         if with_mfu:
-            fig.trend(axes[1], x, 100 * run.steps["mfu"], fig.run_style(i), f"mfu {i}")
+            fig.trend(axes[1], x, 100 * run.steps["mfu"], run.style, f"mfu {i}")
     fig.from_zero(axes[0], *[run.steps["tokens_per_s"] for run in runs])
     axes[0].set_ylabel("tokens per second [1/s]")
     if with_mfu:
@@ -45,7 +45,7 @@ def speed(runs, time):
         title,
         "Tokens of the whole grid a second, without padding, and model FLOPs "
         "utilisation: model FLOPs per second and rank over what a rank reached in a matrix product at the "
-        "start. Each row faint, the running median bold.",
+        "start. Lines: " + fig.rows_words(runs),
     )
 
 
@@ -54,26 +54,34 @@ def time_split(runs, time):
     return _time_bars(runs) if len(runs) > 1 else _time_area(runs[0], time)
 
 
-def _share_words(seconds):
+def _shares(seconds):
+    """In percent, of the sum over all phases and rows."""
     total = sum(np.nansum(s) for s in seconds.values()) or 1
     return {name: 100 * np.nansum(s) / total for name, s in seconds.items()}
 
 
+def _time_bins(run, rows, time, seconds):
+    """(edges on the time axis, {phase: mean ms a bin}) of seconds[phase] in the rows chosen."""
+    n = int(rows.sum())
+    starts = np.arange(min(n, TIME_BINS)) * n // min(n, TIME_BINS)
+    ends = np.append(starts[1:], n)
+    means = {name: 1e3 * np.add.reduceat(np.nan_to_num(s), starts) / (ends - starts) for name, s in seconds.items()}
+    first = np.flatnonzero(rows)[0]
+    before = run.timing.step[first - 1] if first else 0  # a bin lasts from the row before it to its own last row
+    return time.of(run, np.append(before, run.timing.step[rows][ends - 1])), means
+
+
 def _time_area(run, time):
-    seconds = {name: s for name, s in summary.phases(run).items() if name in PHASES and np.nansum(s) > 0}
-    seconds = {name: seconds[name] for name in PHASES if name in seconds}
-    shares = _share_words(seconds)
+    rows = summary.settled_rows(run)
+    seconds = {name: s[rows] for name, s in summary.phases(run).items()}
+    seconds = {name: seconds[name] for name in PHASES if np.nansum(seconds[name]) > 0}
+    shares = _shares(seconds)
     compute = sum(shares.get(name, 0) for name in ("forward", "backward", "optimizer"))
     talk = sum(shares.get(name, 0) for name in ("exchange", "reduce"))
     title = f"{compute:.0f} % of a step computes, {talk:.0f} % communicates"
     figure, (ax,) = fig.panels(title, [run], time, [2.7])
-    n = run.timing.n
-    starts = np.arange(min(n, TIME_BINS)) * n // max(1, min(n, TIME_BINS))
-    counts = np.diff(np.append(starts, n))
-    means = {name: 1e3 * np.add.reduceat(np.nan_to_num(s), starts) / counts for name, s in seconds.items()}
-    x = time.of(run, run.timing.step)
-    edges = np.append(x[starts], x[-1]) if n > 1 else np.array([0.0, x[0]])
-    base = np.zeros(len(starts))
+    edges, means = _time_bins(run, rows, time, seconds)
+    base = np.zeros(len(edges) - 1)
     for name, mean in means.items():
         colour, hatch = PHASES[name]
         top = base + mean
@@ -90,6 +98,7 @@ def _time_area(run, time):
         )
         base = top
     ax.set_ylim(0, 1.1 * (fig.span(base, high=98)[1] or 1))
+    fig.say_cut(ax, base)
     ax.set_ylabel("time of a step [ms]")
     handles = [
         fig.matplotlib.patches.Patch(
@@ -106,6 +115,9 @@ def _time_area(run, time):
         f"Mean over at most {TIME_BINS} stretches of the run, of the median rank in each phase. Waiting for other "
         f"ranks counts where they wait. "
     )
+    if not rows.all():
+        slow = 1e3 * np.nanmax(summary.step_seconds(run)[~rows])
+        caption += f"The first step after a start (up to {fig.count_text(slow)} ms) is left out, of the shares, too. "
     if saving:
         caption += f"Besides, training stood still for {saving:.3g} s in all while checkpoints were copied. "
     return fig.Drawing("time_split", figure, title, caption)
@@ -117,13 +129,13 @@ def _time_bars(runs):
     used, totals = {}, []
     for i, run in enumerate(runs):
         # medians: the first rows of a start are slow
-        means, left = {k: 1e3 * np.nanmedian(v) if np.isfinite(v).any() else 0 for k, v in summary.phases(run).items()}, 0
+        medians, left = {name: 1e3 * summary.finite_median(s) for name, s in summary.phases(run).items()}, 0
         for name in PHASES:
             colour, hatch = PHASES[name]
-            if means[name] > 0:
+            if medians[name] > 0:
                 used[name] = ax.barh(
                     i,
-                    means[name],
+                    medians[name],
                     left=left,
                     color=colour,
                     hatch=hatch,
@@ -132,7 +144,7 @@ def _time_bars(runs):
                     height=0.62,
                     gid=f"time {name} {i}",
                 )
-                left += means[name]
+                left += medians[name]
         ax.text(left, i, f" {left:.3g} ms", va="center")
         totals.append(f"{left:.3g} ms ({run.label})")
     ax.set_yticks(range(len(runs)))
@@ -156,7 +168,7 @@ def _time_bars(runs):
         "time_split",
         figure,
         title,
-        "Of the median rank in each phase. Waiting for other ranks counts where " "they wait.",
+        "Of the median rank in each phase. Waiting for other ranks counts where they wait.",
     )
 
 
@@ -171,7 +183,7 @@ def memory(runs, time):
             ax,
             time.of(run, run.steps.step),
             run.steps["memory_bytes"] / unit,
-            fig.run_style(i),
+            run.style,
             f"memory {i}",
             smooth=False,
         )

@@ -15,23 +15,15 @@ def loss(runs, time):
     height = 3.1
     figure, (ax,) = fig.panels(_loss_title(runs), runs, time, [height], room=0.3)
     for i, run in enumerate(runs):
-        style = fig.run_style(i)
-        fig.trend(
-            ax,
-            time.of(run, run.steps.step),
-            run.steps["loss"],
-            style,
-            f"loss {i}",
-            weight=1.0 if len(runs) == 1 else 0.5,
-        )
+        fig.trend(ax, time.of(run, run.steps.step), run.steps["loss"], run.style, f"loss {i}")
         ax.plot(
             time.of(run, run.validation.step),
             run.validation["loss"],
-            color=_held_out_colour(runs, i),
-            lw=1.1 if len(runs) == 1 else 1.8,
-            ls=style[1],
-            marker=style[2],
-            ms=4.5,
+            color=_held_out_colour(runs, run),
+            lw=1.1 if len(runs) == 1 else run.style.width,
+            ls=run.style.line,
+            marker=run.style.marker,
+            ms=run.style.size,
             mec="white",
             mew=0.6,
             zorder=3,
@@ -40,19 +32,17 @@ def loss(runs, time):
     low, high = _loss_range(runs)
     ax.set_ylim(low - 0.05 * (high - low), high + 0.04 * (high - low))
     margin = fig.Margin(ax, time.end, height)
-    _name_validation(margin, runs)
+    _name_ends(margin, runs)
     _draw_markov(ax, margin, runs, time)
     _name_training(margin, runs)
+    behind = max(_beginning_above(run, time, ax.get_ylim()[1]) for run in runs) / ax.get_xlim()[1]
+    losses = [table["loss"] for run in runs for table in (run.steps, run.validation)]
+    fig.say_cut(ax, *losses, at=min(0.5, behind + 0.02))
     ax.set_ylabel("loss [nats/token]")
     right = ax.secondary_yaxis("right", functions=(lambda nats: nats / NATS, lambda bits: bits * NATS))
     right.set_ylabel(f"loss [{summary.bits_unit(runs[0])}]")
-    caption = (
-        "Cross-entropy. Faint: training loss of each row, bold: its running median over 5 % of the rows. "
-        "Points: held-out loss. "
-    )
-    above = [f"{run.steps['loss'][0]:.2f}" for run in runs if run.steps.n and run.steps["loss"][0] > ax.get_ylim()[1]]
-    if above:
-        caption += f"The first step, with a loss of {' and '.join(above)}, lies above the figure. "
+    fig.name_runs(ax, runs, markers=True)
+    caption = f"Cross-entropy. Training loss: {fig.rows_words(runs)}Points: held-out loss. "
     if any(run.markov for run in runs):
         caption += (
             "Dashed: Markov chains of the orders named, fitted on the training share, on the same held-out targets."
@@ -60,8 +50,8 @@ def loss(runs, time):
     return fig.Drawing("loss", figure, _loss_title(runs), caption)
 
 
-def _held_out_colour(runs, i):
-    return fig.ORANGE if len(runs) == 1 else fig.run_style(i)[0]
+def _held_out_colour(runs, run):
+    return fig.ORANGE if len(runs) == 1 else run.style.colour
 
 
 def _loss_title(runs):
@@ -84,15 +74,17 @@ def _loss_title(runs):
     bits = run.validation["bits_per_base"][row]
     if len(runs) > 1:
         return f"{run.label} reaches the lowest held-out loss: {bits:.4f} {unit}"
-    text = f"Held-out loss: {bits:.4f} {unit}"
+    last = row == summary.last_finite(run.validation["loss"])
+    text = f"Held-out loss: {bits:.4f} {unit}" if last else f"Lowest held-out loss: {bits:.4f} {unit}"
     if markov:
         text += f", {abs(markov[1] - bits):.4f} {'below' if bits < markov[1] else 'above'} the best Markov chain"
     return text
 
 
 def _loss_range(runs):
-    """Of all that matters: the steep beginning may leave the figure."""
-    low, high = [], []
+    """Of all that matters: the steep beginning may leave the figure, and what is worse than the start and
+    than guessing among all tokens does."""
+    low, high, worst = [], [], []
     for run in runs:
         train, held_out = run.steps["loss"], run.validation["loss"]
         low += [fig.span(train, low=0.5)[0]] if np.isfinite(train).any() else []
@@ -100,55 +92,71 @@ def _loss_range(runs):
         settled = train[len(train) // 20 :] if len(train) >= 20 else train
         high += [fig.span(settled, high=98)[1]] if np.isfinite(settled).any() else []
         high += [fig.span(held_out[1:])[1]] if np.isfinite(held_out[1:]).any() else []
+        worst += [math.log(int(run.config.get("model.vocab_size", 256))), *train[np.isfinite(train)][:1]]
         if run.best_markov():
             low.append(run.best_markov()[1] * NATS)
             high.append(run.best_markov()[1] * NATS)
-    low, high = min(low, default=0), max(high, default=1)
+    low, high = min(low, default=0), min(max(high, default=1), max(worst))
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def _name_validation(margin, runs):
-    for i, run in enumerate(runs):
+def _beginning_above(run, time, high):
+    """Where on the time axis the rows from the first one on no longer have a loss above `high`."""
+    below = np.flatnonzero(~(run.steps["loss"] > high))
+    return time.of(run, run.steps.step[below[:1]])[0] if len(below) else 0
+
+
+def _name_ends(margin, runs):
+    """Of held-out losses and the best Markov chain, from the lowest up, so that they keep their order."""
+    names = []
+    for run in runs:
         row = summary.last_finite(run.validation["loss"])
         if row is not None:
-            name = run.label if len(runs) > 1 else "held-out"
-            margin.add(
-                run.validation["loss"][row],
-                f"{name} {run.validation['bits_per_base'][row]:.4f}",
-                _held_out_colour(runs, i),
-                weight="bold",
-            )
+            name = f"{run.label if len(runs) > 1 else 'held-out'} {run.validation['bits_per_base'][row]:.4f}"
+            names.append((run.validation["loss"][row], name, _held_out_colour(runs, run), "bold"))
+    markov = _markov_of(runs).best_markov()
+    if markov:
+        names.append((markov[1] * NATS, _markov_name(*markov), fig.INK, "normal"))
+    below = -np.inf
+    for loss, name, colour, weight in sorted(names, key=lambda entry: entry[0]):
+        at = margin.add(loss, name, colour, above=below, weight=weight)
+        below = below if at is None else at
 
 
 def _name_training(margin, runs):
     """Where training ends: of one run, and of those without held-out data."""
-    for i, run in enumerate(runs):
+    for run in runs:
         bare = summary.last_finite(run.validation["loss"]) is None
         if (len(runs) == 1 or bare) and np.isfinite(run.steps["loss"]).any():
             end = fig.rolling_median(run.steps["loss"])[1][-1]
-            margin.add(end, f"{run.label if len(runs) > 1 else 'training'} {end / NATS:.4f}", fig.run_style(i)[0])
+            margin.add(end, f"{run.label if len(runs) > 1 else 'training'} {end / NATS:.4f}", run.style.colour)
+
+
+def _markov_of(runs):
+    """The first run that has chains, else the first."""
+    return next((run for run in runs if run.markov), runs[0])
+
+
+def _markov_name(order, bits):
+    return f"Markov order {order} {bits:.4f}"
 
 
 def _draw_markov(ax, margin, runs, time):
-    """Of the first run that has chains: the best, in black, the others where there is room for their names."""
-    run = next((run for run in runs if run.markov), None)
-    if run is None:
-        return
-    best = run.best_markov()[0]
+    """The best, in black, and the others where there is room for their names."""
+    run = _markov_of(runs)
     low, high = ax.get_ylim()
     for order, bits in sorted(run.markov.items(), key=lambda item: item[1]):
-        if low < bits * NATS < high:
-            colour = fig.INK if order == best else fig.GREY
-            if margin.add(bits * NATS, f"Markov order {order} {bits:.4f}", colour, optional=order != best):
-                ax.plot(
-                    [0, time.end],
-                    [bits * NATS] * 2,
-                    color=colour,
-                    lw=1.1 if order == best else 0.7,
-                    ls=(0, (5, 2)),
-                    zorder=1.5,
-                    gid=f"markov {order}",
-                )
+        best, y = order == run.best_markov()[0], bits * NATS
+        if low < y < high and (best or margin.add(y, _markov_name(order, bits), fig.GREY, optional=True) is not None):
+            ax.plot(
+                [0, time.end],
+                [y, y],
+                color=fig.INK if best else fig.GREY,
+                lw=1.1 if best else 0.7,
+                ls=(0, (5, 2)),
+                zorder=1.5,
+                gid=f"markov {order}",
+            )
 
 
 def optimizer(runs, time):
@@ -160,14 +168,15 @@ def optimizer(runs, time):
         title = "Learning rate and gradient norm"
     figure, (rate, norm) = fig.panels(title, runs, time, [1.3, 1.9])
     for i, run in enumerate(runs):
-        style, x = fig.run_style(i), time.of(run, run.steps.step)
+        style, x = run.style, time.of(run, run.steps.step)
         fig.trend(rate, x, run.steps["learning_rate"], style, f"learning_rate {i}", smooth=False)
         fig.trend(norm, x, run.steps["grad_norm"], style, f"grad_norm {i}")
     fig.from_zero(rate, *[run.steps["learning_rate"] for run in runs])
     norm.set_yscale("log")
     low, high = fig.span(*[n[n > 0] for n in norms], low=0.2, high=99.8)
     norm.set_ylim(low / 1.3, high * 1.3)
-    _plain_log(norm)
+    fig.plain_log(norm)
+    fig.say_cut(norm, *norms)
     limits = {run.config.get("optimizer.max_grad_norm") for run in runs}
     limit = float(limits.pop() or 0) if len(limits) == 1 else 0
     if limit and low / 1.3 < limit < high * 1.3:
@@ -179,18 +188,9 @@ def optimizer(runs, time):
         "optimizer",
         figure,
         title,
-        "Learning rate of each logged step. Norm of the whole gradient before "
-        "clipping: each row faint, the running median bold, on a logarithmic scale.",
+        "Learning rate of each logged step. Norm of the whole gradient before clipping, on a logarithmic scale. "
+        "Lines: " + fig.rows_words(runs),
     )
-
-
-def _plain_log(ax):
-    """Numbers, not powers of ten, and enough of them."""
-    low, high = ax.get_ylim()
-    steps = (1,) if high / low > 1e4 else (1, 3) if high / low > 30 else (1, 2, 5)
-    ax.yaxis.set_major_locator(fig.matplotlib.ticker.LogLocator(subs=steps, numticks=12))
-    ax.yaxis.set_major_formatter(fig.FuncFormatter(fig.count_text))
-    ax.yaxis.set_minor_formatter(fig.matplotlib.ticker.NullFormatter())
 
 
 def auxiliary(runs, time):
@@ -204,11 +204,12 @@ def auxiliary(runs, time):
     figure, (aux, z) = fig.panels(title, runs, time, [1.6, 1.6])
     for i, run in enumerate(runs):
         x = time.of(run, run.steps.step)
-        fig.trend(aux, x, run.steps["aux_loss"], fig.run_style(i), f"aux_loss {i}")
-        fig.trend(z, x, run.steps["z_loss"], fig.run_style(i), f"z_loss {i}")
+        fig.trend(aux, x, run.steps["aux_loss"], run.style, f"aux_loss {i}")
+        fig.trend(z, x, run.steps["z_loss"], run.style, f"z_loss {i}")
     low, high = fig.span(*[run.steps["aux_loss"] for run in runs], high=99.5)
     low = min([low] + [even] * bool(even))
     aux.set_ylim(low - 0.12 * (high - low or 1), high + 0.12 * (high - low or 1))
+    fig.say_cut(aux, *[run.steps["aux_loss"] for run in runs])
     if even and len({(run.n_layers, run.config.get("router.aux_loss")) for run in runs}) == 1:
         fig.level(aux, even, f"evenly loaded: {even:g}", fig.INK, (-3, -3), "top")
     fig.from_zero(z, *[run.steps["z_loss"] for run in runs])
@@ -219,6 +220,5 @@ def auxiliary(runs, time):
         "auxiliary",
         figure,
         title,
-        "Both without their coefficients, means over the micro-batches of a step. "
-        "Each row faint, the running median bold.",
+        "Both without their coefficients, means over the micro-batches of a step. Lines: " + fig.rows_words(runs),
     )

@@ -9,13 +9,14 @@ What is small is read at once, from one opening of the file, so that it belongs 
 expert counts are read from the file when they are asked for.
 """
 
+import contextlib
 import os
 import time
 
 import command
 
 os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")  # before HDF5 is loaded: a reader never stops a writer
-command.need("h5py", "numpy")
+command.need("numpy", "h5py")
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 
@@ -41,7 +42,11 @@ class Missing(Refused):
     """There is no such file (yet)."""
 
 
-class Changed(Refused):
+class Passing(Refused):
+    """What may be over in a moment."""
+
+
+class Changed(Passing):
     """The run went on from an earlier step, or anew, since the file was opened: what was read is not true any more."""
 
 
@@ -95,7 +100,7 @@ class Run:
         names = SERIES[group] + [name for name in ADDED.get(group, ()) if name in g]
         for name in names:
             if len(g[name]) != len(written):
-                raise Refused(f"{self.path}: /{group}/{name} has another length than /{group}/step")
+                raise Passing(f"{self.path}: /{group}/{name} has another length than /{group}/step")
         values = {name: g[name][:n] for name in names if (group, name) != LARGE}
         apart = {"tokens": lambda: self.expert_tokens(0, n)} if group == "experts" else {}
         return Table(values, {name: _attributes(g[name]) for name in names}, apart)
@@ -119,7 +124,7 @@ class Run:
         if first >= stop:
             return
         rows = max(1, piece_bytes // (4 * self.n_layers * self.n_experts))
-        with _again(lambda: _opened(self.path), self.path) as file:
+        with _reading_on(self.path), _again(lambda: _opened(self.path), self.path) as file:
             steps, tokens = file["experts/step"], file["experts/tokens"]
             same_run = _attributes(file["run"]).get("run_id") == self.run.get("run_id") if "run" in file else True
             if not same_run or not np.array_equal(steps[: self.experts.n], self.experts.step):
@@ -162,7 +167,7 @@ def open_run(path):
     file_path = path
     if os.path.isdir(path):
         file_path = os.path.join(path, "metrics.h5")
-        if not os.path.exists(file_path):
+        if not os.path.lexists(file_path) and os.access(path, os.X_OK):  # else opening it says why not
             what = (
                 "a checkpoint, not a run" if os.path.exists(os.path.join(path, "index.h5")) else "no metrics.h5 in it"
             )
@@ -177,15 +182,44 @@ def open_run(path):
     return _again(read, file_path)
 
 
+def settled(work):
+    """What work() returns, which opens runs and reads all of them that it needs: done anew, a few times, where a file
+    changes or is replaced meanwhile."""
+    started = False
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except (Changed, Missing) as reason:
+            started = started or isinstance(reason, Changed)
+            if not started or attempt == ATTEMPTS - 1:  # a file that never was there will not come
+                raise
+        time.sleep(PAUSE_S * (attempt + 1))
+
+
+@contextlib.contextmanager
+def _reading_on(path):
+    """A file that was read before, and fails now, was moved away or replaced (a file server lets go of its data)."""
+    try:
+        yield
+    except (OSError, RuntimeError, Missing) as error:
+        raise Changed(f"{path}: it went away while it was read ({_first_line(error)})") from None
+
+
 def _again(function, path):
     """What function() returns; an error that may be one of a moment is given a few more tries."""
     for attempt in range(ATTEMPTS):
         try:
             return function()
-        except (OSError, KeyError, RuntimeError) as error:
+        except (OSError, KeyError, RuntimeError, Passing) as error:
             last = error
             time.sleep(PAUSE_S * (attempt + 1))
-    raise Refused(f"{path}: an HDF5 file, but damaged or cut short ({str(last).splitlines()[0]})")
+    if isinstance(last, Refused):
+        raise last
+    raise Refused(f"{path}: an HDF5 file, but damaged or cut short ({_first_line(last)})")
+
+
+def _first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _opened(path):
@@ -195,8 +229,8 @@ def _opened(path):
             start.read(1)
     except FileNotFoundError:
         raise Missing(f"{path}: No such file or directory") from None
-    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
-        raise Refused(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise Passing(f"{path}: {error.strerror}") from None
     if not h5py.is_hdf5(path):
         raise Refused(f"{path}: not an HDF5 file")
     file = h5py.File(path, "r")
@@ -222,7 +256,7 @@ def _check(path, file):
     wanted = [f"/{group}/{name}" for group, names in SERIES.items() for name in names]
     for dataset in wanted + ["/validation/markov_bits_per_base"]:
         if not isinstance(file.get(dataset), h5py.Dataset):
-            raise Refused(f"{path}: no dataset {dataset}")
+            raise Passing(f"{path}: no dataset {dataset}")
     if file["experts/tokens"].ndim != 3:
         raise Refused(f"{path}: /experts/tokens has {file['experts/tokens'].ndim} dimensions, not 3")
 

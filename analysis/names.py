@@ -1,6 +1,6 @@
 """What the series of metrics.h5 are called in exports: the names people search for. README.md has the table.
 
-for stretch in names.stretches(run): ...          # rows of steps with their values, some MB at a time
+for stretch in names.step_stretches(run): ...     # rows of steps with their values, some MB at a time
 """
 
 import numpy as np

@@ -16,7 +16,7 @@ p.lead { color: #555; margin: 0 0 1rem; }
 table { border-collapse: collapse; font-size: .87rem; } .scroll { overflow-x: auto; }
 th, td { text-align: left; vertical-align: top; padding: .22rem .9rem .22rem 0; border-bottom: 1px solid #ddd; }
 th { font-weight: 600; } td.key, td.mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .8rem; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; } td.mono:first-child { white-space: nowrap; }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.5rem, 1fr)); gap: .6rem 1.2rem; margin: 1rem 0; }
 dt { color: #555; font-size: .8rem; } dd { margin: 0; font-size: 1.02rem; font-weight: 600; }
 dd small { font-weight: 400; color: #555; }
@@ -100,6 +100,12 @@ def duration(seconds):
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def _experts(run):
+    if run.n_experts == 1:
+        return "dense"
+    return f"{run.n_experts} experts in each, {run.config.get('model.num_experts_per_tok', '?')} for a token"
+
+
 def origin(run):
     """Deck, grid, code and device, as (name, value)."""
     code = run.code
@@ -107,8 +113,7 @@ def origin(run):
         (
             "deck",
             f"{run.config.get('model.num_hidden_layers', run.n_layers)} layers of width "
-            f"{run.config.get('model.hidden_size', '?')}, {run.n_experts} experts in each, "
-            f"{run.config.get('model.num_experts_per_tok', '?')} for a token; "
+            f"{run.config.get('model.hidden_size', '?')}, {_experts(run)}; "
             f"data {run.config.get('dataset.path', '?')}",
         ),
         ("grid", run.run.get("grid", "?")),
@@ -150,7 +155,7 @@ def page(title, runs, drawings, now):
     out = [f"<h1>{escape(title)}</h1>\n<p class='lead'>Regulon report, {utc(now)}</p>\n"]
     for run in runs:
         if len(runs) > 1:
-            out.append(f"<h2><span class='dot' style='background:{run.colour}'></span>{escape(run.label)}</h2>\n")
+            out.append(f"<h2><span class='dot' style='background:{run.style.colour}'></span>{escape(run.label)}</h2>\n")
         out.append(
             "<dl>"
             + "".join(
@@ -161,6 +166,8 @@ def page(title, runs, drawings, now):
         )
         if not run.steps.n:
             out.append("<p>No step has been logged yet.</p>\n")
+        elif run.n_experts == 1:
+            out.append("<p>Dense (one expert a layer), so it is in no figure of router and experts.</p>\n")
         if len(runs) == 1:
             out.append(table(("", ""), origin(run)))
     if len(runs) > 1:
@@ -169,6 +176,8 @@ def page(title, runs, drawings, now):
             table(["key"] + [run.label for run in runs], differing(runs), mono=True)
             or "<p>All keys, grid and code are the same.</p>"
         )
+        if drawings:
+            out.append("<p>Above each figure: events; of each kind a lane a run, in the order of the runs.</p>\n")
     out += [figure(drawing, svg) for drawing, svg in drawings]
     for run in runs:
         out.append(f"<h2>{escape(run.label)}: details</h2>\n" if len(runs) > 1 else "<h2>Details</h2>\n")

@@ -6,6 +6,7 @@ command.need("numpy")
 import numpy as np  # noqa: E402
 
 import metrics  # noqa: E402
+import names  # noqa: E402
 
 LOAD_BINS = 200
 STARVED = 0.01  # of the even share
@@ -47,12 +48,10 @@ class Load:
     def __init__(self, run):
         starts, self.edges = run.bins(LOAD_BINS)
         tokens = np.zeros((len(starts), run.n_layers, run.n_experts), np.int64)
-        self.imbalance = np.full((run.experts.n, run.n_layers), np.nan, np.float32)
+        self.imbalance = np.full((run.experts.n, run.n_layers), np.nan)
         for row, piece in run.expert_pieces():
             metrics.add_rows(tokens, starts, row, piece)
-            total = piece.sum(axis=2, dtype=np.float32)
-            with np.errstate(invalid="ignore"):
-                self.imbalance[row : row + len(piece)] = piece.max(axis=2) * np.float32(run.n_experts) / total
+            self.imbalance[row : row + len(piece)] = names.imbalance(piece)
         with np.errstate(invalid="ignore"):
             self.share = tokens * run.n_experts / tokens.sum(axis=2, keepdims=True)
         self.starved = (self.share < STARVED).sum(axis=(1, 2))
@@ -78,6 +77,13 @@ def step_seconds(run):
         return run.timing["total"][:, 1]
     n = min(run.timing.n, run.steps.n)
     return np.append(run.steps["step_s"][:n], np.full(run.timing.n - n, np.nan))
+
+
+def settled_rows(run):
+    """bool[row of timing]: without the first step after a start, which is slow; all, if there are no others."""
+    starts = [e.step + 1 for e in run.events if e.kind in ("start", "resume")]
+    settled = ~np.isin(run.timing.step, starts)
+    return settled if settled.any() else np.ones(len(settled), bool)
 
 
 def saving_seconds(run):

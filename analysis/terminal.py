@@ -20,6 +20,7 @@ HOME, REST_OF_LINE, REST = "\x1b[H", "\x1b[K", "\x1b[J"
 class Screen:
     def __init__(self):
         self._saved = None  # the terminal's settings, where keys come from one
+        self._out = sys.stdout.fileno()
         self._handlers = {}
         self._wake, self._woken = os.pipe()
         for end in (self._wake, self._woken):
@@ -28,8 +29,9 @@ class Screen:
     def __enter__(self):
         for number, handler in (
             (signal.SIGWINCH, _nothing),
-            (signal.SIGTERM, _end),
-            (signal.SIGHUP, _end),
+            (signal.SIGINT, self._end),
+            (signal.SIGTERM, self._end),
+            (signal.SIGHUP, self._end),
             (signal.SIGTSTP, self._stop),
         ):
             self._handlers[number] = signal.signal(number, handler)
@@ -46,12 +48,14 @@ class Screen:
         os.close(self._woken)
 
     def size(self):
-        return shutil.get_terminal_size()
+        """(columns, lines) to draw on; the last column is left free, for a cursor there would begin a line."""
+        columns, lines = shutil.get_terminal_size()
+        return max(1, columns - 1), lines
 
     def draw(self, lines):
         """Each line is cut to the width; what was there before goes."""
         width, height = self.size()
-        lines = [line[: width - 1] for line in lines[:height]]
+        lines = [line[:width] for line in lines[:height]]
         _write(HOME + "".join(line + REST_OF_LINE + "\n" for line in lines[:-1]) + lines[-1] + REST_OF_LINE + REST)
 
     def wait(self, seconds):
@@ -70,7 +74,7 @@ class Screen:
 
     def _take(self):
         """No line editing and no echo, where keys come from a terminal that is ours; Ctrl-C stays a signal."""
-        if sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp():
+        if sys.stdin.isatty() and _in_foreground(sys.stdin.fileno()):
             self._saved = termios.tcgetattr(sys.stdin.fileno())
             quiet = termios.tcgetattr(sys.stdin.fileno())
             quiet[3] &= ~(termios.ICANON | termios.ECHO)
@@ -78,9 +82,16 @@ class Screen:
         _write(ENTER)
 
     def _give_back(self):
-        _write(LEAVE)
+        os.write(self._out, LEAVE.encode())  # not through stdout, which a signal may have interrupted
         if self._saved:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._saved)
+
+    def _end(self, number, _):
+        """At once, without an exception, which a call of HDF5 might swallow. Ctrl-C is the ordinary way to end."""
+        try:
+            self._give_back()
+        finally:
+            os._exit(0 if number == signal.SIGINT else 128 + number)
 
     def _stop(self, *_):
         """Ctrl-Z: stopped with the terminal as it was; goes on from here."""
@@ -98,5 +109,9 @@ def _nothing(*_):
     pass
 
 
-def _end(number, _):
-    sys.exit(128 + number)  # through the with statement, which gives the terminal back
+def _in_foreground(terminal):
+    """Whether its keys are for us; so they are of one that rules no jobs."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return True

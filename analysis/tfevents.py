@@ -7,7 +7,6 @@ A record is its length (8 bytes, little-endian), the masked CRC32C of those, the
 Rows of scalars differ in time, step and values only, so that they are made many at a time, as rows of a byte matrix.
 """
 
-import os
 import struct
 
 import numpy as np
@@ -55,13 +54,10 @@ def _bytes(values, dtype):
 
 
 class Writer:
-    """An event file at `path`, which appears there when it is closed."""
+    """Writes events to a binary file."""
 
-    def __init__(self, path, time):
-        self.path, self.temporary = path, path + ".tmp"
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        self.file = open(self.temporary, "wb")
-        self.n_values = 0
+    def __init__(self, file, time):
+        self.file, self.n_values = file, 0
         self._event(time, 0, field(3, "brain.Event:2"))
 
     def scalars(self, tags, times, steps, columns):
@@ -101,11 +97,3 @@ class Writer:
         head = _bytes(np.full(n, data.shape[1]), "<u8")
         record = [head, _bytes(masked_crc(head), "<u4"), data, _bytes(masked_crc(data), "<u4")]
         self.file.write(np.concatenate(record, axis=1).tobytes())
-
-    def close(self):
-        self.file.close()
-        os.replace(self.temporary, self.path)
-
-    def give_up(self):
-        self.file.close()
-        os.remove(self.temporary)

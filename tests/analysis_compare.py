@@ -2,12 +2,13 @@
 
 import csv
 import io
+import os
 import re
 import shutil
 
 import h5py
 import numpy as np
-from analysis_runs import command, ok, skip, train, write
+from analysis_runs import command, module, ok, skip, train, write
 
 CURVES = [
     "steps/" + n for n in "tokens loss aux_loss z_loss grad_norm learning_rate useful_tokens padded_tokens".split()
@@ -156,10 +157,22 @@ def test_scaling():
     ok(
         out.returncode == 0
         and [line.split()[0] for line in out.stdout.splitlines()] == ["run", "one", "ep"]
-        and "100.0 %" in out.stdout.splitlines()[1],
+        and "100.0 %" in out.stdout.splitlines()[1]
+        and [line.split()[4] for line in out.stdout.splitlines()] == ["cores", "1", "2"],
         "the table, fewest ranks first",
         out.stdout,
     )
+    for words in (["--csv"], ["--figure", "none.png"]):
+        out = command("scaling", "empty", "begun", *words)
+        ok(
+            out.returncode == 65
+            and out.stderr == "regulon-scaling: empty/metrics.h5, begun/metrics.h5: no rows behind the first 10 steps "
+            "of the last start; see --warmup\n"
+            and not out.stdout
+            and not os.path.exists("none.png"),
+            f"no rows at all {words[0]}: one line and 65",
+            out.stderr,
+        )
     out = command("scaling", "one", "empty", "--csv")
     ok(
         out.returncode == 0 and "empty: no rows behind the first 10 steps" in out.stderr,
@@ -184,10 +197,46 @@ def test_scaling():
             f"--figure figure.{kind}",
             out.stderr,
         )
-    out = command("scaling", "empty", "--figure", "figure.png")
-    ok(out.returncode == 0, "a figure of nothing", out.stderr)
     out = command("scaling", "one", "--figure", "figure.doc")
     ok(out.returncode == 64, "another kind of figure: 64", out.stderr)
+    test_joined(module("scaling_figure.py"))
+
+
+def test_joined(scaling_figure):
+    """A line joins runs that differ in their units alone."""
+
+    def run(name, units, rate, tokens=512, width="64", ep=1):
+        known = {"run": name, "units": units, "ep": ep, "tokens_per_s": rate, "tokens_per_step": tokens, "unit": "core"}
+        return known | {
+            "alike": {"model.intermediate_size": width},
+            "tokens_per_s_unit": rate / units,
+            "efficiency": rate / units / 100,
+            "exposed_communication": 0.25,
+        }
+
+    a = [run("a1", 1, 100), run("a2", 2, 190), run("a2slow", 2, 150), run("a4", 4, 350)]
+    other = [run("b1", 1, 60, width="128"), run("b2", 2, 120, width="128", tokens=1024)]
+    mixed = [run("c2", 2, 80, ep=2), run("c4", 4, 90, tokens=300, ep=2)]
+    found = {x.get_gid(): x for x in scaling_figure.made(a + other + mixed).findobj() if x.get_gid()}
+    name = "ep 1 (a1, a2, a2slow, a4)"
+    drawn = {gid: list(zip(x.get_xdata(), x.get_ydata())) for gid, x in found.items() if "tokens_per_s" in gid}
+    want = {
+        f"tokens_per_s {name}": [(1, 100), (2, 190), (2, 150), (4, 350)],
+        f"tokens_per_s {name} line": [(1, 100), (2, 190), (4, 350)],
+        "tokens_per_s ep 1 (b1, b2)": [(1, 60), (2, 120)],
+        "tokens_per_s ep 1 (b1, b2) line": [(1, 60), (2, 120)],  # weak scaling
+        "tokens_per_s ep 2": [(2, 80), (4, 90)],
+        "tokens_per_s ep 2 line": [],
+    }
+    alone = [x.get_text() for x in scaling_figure.made(a[:1]).findobj(lambda x: hasattr(x, "get_text"))]
+    ok("throughput" in map(str.lower, alone) and "perfect" not in alone, "no perfect scaling of one number of cores")
+    ok(drawn == want, "a marker a run, and lines between those that scale one job", drawn)
+    ok(
+        drawn == want
+        and list(found[f"efficiency {name}"].get_ydata()) == [100, 95, 75, 87.5]
+        and list(found["exposed_communication ep 2"].get_ydata()) == [25, 25],
+        "efficiency and communication in percent",
+    )
 
 
 def run_all():

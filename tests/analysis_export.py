@@ -256,10 +256,21 @@ def test_options():
     ok(h5py.is_hdf5("dp/metrics.h5"), "a run given as the file to write is still a run")
     out = command("convert-metrics", "dp", "--csv", "no/such/file")
     ok(
-        out.returncode == 74 and "no/such/file" in out.stderr and len(out.stderr.splitlines()) == 1,
+        out.returncode == 74
+        and out.stderr == "regulon-convert-metrics: no/such/file: No such file or directory\n",
         "a file that cannot be: 74",
         out.stderr,
     )
+    os.mkfifo("pipe")
+    os.symlink("linked.csv", "link.csv")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for path in ("pipe", "link.csv"):
+        command("convert-metrics", "dp", "--csv", path, "--no-experts", "--every", 7)
+    want = command("convert-metrics", "dp", "--csv", "--no-experts", "--every", 7).stdout
+    ok(os.path.exists("pipe") and not os.path.isfile("pipe"), "a pipe stays a pipe")
+    ok(os.read(reader, 1 << 16).decode() == want, "and gets the rows")
+    os.close(reader)
+    ok(os.path.islink("link.csv") and open("linked.csv").read() == want, "a link stays one, its file gets the rows")
 
 
 def run_all():

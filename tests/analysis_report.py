@@ -63,8 +63,7 @@ def same(have, want):
 
 def opened(*paths):
     runs = [metrics.open_run(path) for path in paths]
-    for run in runs:
-        run.label = run.name
+    figures.dress(runs)
     return runs
 
 
@@ -98,6 +97,12 @@ def check_series(path):
             x, y = line(found, f"{name} 0 rows")
             if not same(x, step[rows]) or not same(y, f[f"steps/{series}"][rows] * scale):
                 bad.append(f"{name}: {y}")
+        losses = found["loss 0 rows"].axes
+        cut = "".join(text.get_text() for text in losses.texts if text.get_gid() == "cut ↑")
+        top, both = losses.get_ylim()[1], [f["steps/loss"][rows], f["validation/loss"][:]]
+        above = sum(int((loss > top).sum()) for loss in both)
+        if cut.split()[1:2] != ([str(above)] if above else []):
+            bad.append(f"'{cut}' where {above} losses lie above {top}")
         done = f["validation/step"][:] >= 0
         x, y = line(found, "validation 0")
         if not same(x, f["validation/step"][done]) or not same(y, f["validation/loss"][done]):
@@ -125,13 +130,18 @@ def check_experts(path):
     stats = summary.Load(run)
     balance = artists(draw_experts.balance([run], [stats], axis))
     load = artists(draw_experts.load(run, stats, axis))
-    split = artists(draw_speed.time_split([run], axis))
+    split_figure = draw_speed.time_split([run], axis)
+    split = artists(split_figure)
     with h5py.File(f"{path}/metrics.h5", "r") as f:
         tokens = f["experts/tokens"][: np.sum(f["experts/step"][:] >= 0)].astype(float)
-        forward = f["timing/forward"][: np.sum(f["timing/step"][:] >= 0), 1]
+        rows = f["timing/step"][:] >= 0
+        kinds = [kind.tobytes().rstrip(b"\0") for kind in f["events/kind"][:]]
+        starts = [step + 1 for step, kind in zip(f["events/step"][:], kinds) if kind in (b"start", b"resume")]
+        rows &= ~np.isin(f["timing/step"][:], starts)
+        forward, total = f["timing/forward"][rows, 1], f["timing/total"][rows, 1]
     with np.errstate(invalid="ignore"):
         share = tokens / tokens.mean(axis=2, keepdims=True)
-    bad = []
+    share_of, bad = share, []
     if not np.allclose(stats.imbalance, share.max(axis=2), rtol=1e-6, equal_nan=True):
         bad.append("imbalance")
     for layer in range(run.n_layers):
@@ -149,8 +159,89 @@ def check_experts(path):
     top = split["time forward"].get_paths()[0].vertices[:, 1].max()
     if len(forward) <= draw_speed.TIME_BINS and not np.isclose(top, 1e3 * forward.max()):
         bad.append(f"forward {top} not {1e3 * forward.max()} ms")
+    words = [text.get_text() for text in split_figure.figure.findobj(figures.matplotlib.text.Text)]
+    share = f"forward {100 * forward.sum() / total.sum():.1f} %"
+    if share not in words:
+        bad.append(f"{share}: not in {words}")
+    for layer in range(run.n_layers):
+        lines = load[f"starved {layer}"].get_segments() if f"starved {layer}" in load else []
+        marked = sorted((int(e), step) for (a, e), (b, _) in lines for step in range(int(a + 1), int(b + 1)))
+        want = [(int(e), int(run.experts.step[row])) for row, e in np.argwhere(share_of[:, layer] < 0.01)]
+        if marked != sorted(want):
+            bad.append(f"starved, marked in layer {layer}: {marked} not {sorted(want)}")
     bad and note("\n".join(bad))
-    ok(not bad, f"{path}: and so are expert load, imbalance, starved experts and the time of the forward pass")
+    ok(
+        not bad,
+        f"{path}: and so are expert load, imbalance, starved experts, and the forward pass without the first steps",
+    )
+
+
+def check_looks():
+    """What must be told apart can be, in grey and where curves lie on each other."""
+    grey = draw_experts.COLOURS(np.linspace(0, 1, 100))[:, :3] @ [0.299, 0.587, 0.114]
+    ok((np.diff(grey) < 0).all() and grey[0] - grey[-1] > 0.6, "the load's colours go from light to dark")
+    runs = opened("two", "two", "two")
+    axis = figures.TimeAxis("tokens", runs)
+    bad = []
+    found = artists(draw_training.loss(runs, axis))
+    for name in ("loss {} rows", "validation {}"):
+        lines = [found[name.format(i)] for i in range(3)]
+        widths, order = [line.get_linewidth() for line in lines], [line.get_zorder() for line in lines]
+        styles = {str(line.get_linestyle()) for line in lines}
+        if len(styles) < 3 or sorted(widths, reverse=True) != widths or len(set(widths)) < 3 or order != sorted(order):
+            bad.append(f"{name}: {styles} {widths} {order}")
+    markers = [found[f"validation {i}"] for i in range(3)]
+    if len({m.get_marker() for m in markers}) < 3 or len({m.get_markersize() for m in markers}) < 3:
+        bad.append("markers")
+    for kind in ("resume", "checkpoint"):
+        lanes = [set(found[f"{kind} {i}"].get_ydata()) for i in range(3)]
+        if any(len(lane) != 1 for lane in lanes) or len(set.union(*lanes)) != 3:
+            bad.append(f"{kind}: {lanes}")
+    bad and note("\n".join(bad))
+    ok(not bad, "of three runs that are the same, the curves and events of all can be seen")
+    words = [figures.median_words([n]) for n in (12, 100, 1000)] + [figures.median_words([1000, 12, 500])]
+    want = [f"running median of up to {n} rows" for n in ("7", "7", "51", "7 to 51")]
+    y = np.arange(1000.0) ** 2
+    median = figures.rolling_median(y, most=1000)[1][500]
+    ok(
+        words == want and median == np.median(y[475:526]) != np.median(y[474:526]),
+        "captions name the rows that a median is of",
+    )
+
+
+def check_dense():
+    run = report("dense")
+    dense, names = Page("dense/report/report.html"), set(os.listdir("dense/report"))
+    ok(
+        run.returncode == 0
+        and not run.stderr
+        and dense.pictures == 5
+        and dense.words.count("Dense (one expert a layer)") == 1
+        and not {f"{n}.png" for n in ("balance", "expert_load", "auxiliary")} & names,
+        "a dense run: no figures of the router, and a line that says so",
+    )
+    run = report("dense", "two", "-o", "both")
+    both = Page("both/report.html")
+    ok(
+        run.returncode == 0 and not run.stderr and both.pictures == 8 and both.words.count("Dense (one expert") == 1,
+        "beside another: those are of the other",
+    )
+
+
+def check_stale():
+    """In the folder of two runs' figures, a report of one."""
+    for name in ("mine.png", "expert_load_1.txt", "expert_load_7.png"):
+        open(f"both/{name}", "w").close()
+    report("two", "one", "-o", "both")
+    before = set(os.listdir("both"))
+    report("dense", "-o", "both")
+    gone = before - set(os.listdir("both"))
+    ours = "balance expert_load_1 expert_load_2 auxiliary".split()
+    gone == {f"{n}.{k}" for n in ours for k in ("png", "pdf", "svg")} or note(gone)
+    ok(
+        gone == {f"{n}.{k}" for n in ours for k in ("png", "pdf", "svg")},
+        "figures of the report before are removed, and nothing else",
+    )
 
 
 def check_bins():
@@ -263,6 +354,27 @@ def check_overlay():
         for i, r in enumerate(runs)
     )
     ok(right, "drawn against the tokens read")
+    os.symlink("two", r"_2$\frac$")
+    run = report(r"_2$\frac$", "one", "-o", "named")
+    named = Page("named/report.html")
+    run.stderr and note(run.stderr)
+    ok(run.returncode == 0 and not run.stderr and r"_2$\frac$, one" in named.words, "a run's name is no formula")
+
+
+def check_diverged():
+    """A loss that explodes leaves the axis, and is counted; the lowest held-out loss is not called the last."""
+    (run,) = opened("two")
+    loss, held_out = run.steps["loss"], run.validation["loss"]
+    first = loss[0]
+    loss[-4:], held_out[-1] = 5e3, 5e3
+    drawing = draw_training.loss([run], figures.TimeAxis("step", [run]))
+    axes = artists(drawing)["loss 0 rows"].axes
+    cut = "".join(text.get_text() for text in axes.texts if text.get_gid() == "cut ↑")
+    ok(
+        first < axes.get_ylim()[1] < 2 * first and cut.endswith("above, up to 5000") and cut.split()[1] == "5",
+        "a loss that explodes is counted above an axis that shows the rest",
+    )
+    ok(drawing.title.startswith("Lowest held-out loss: "), "a lowest loss that is not the last is named so")
 
 
 def check_skipped():
@@ -446,7 +558,14 @@ def check_large(steps, layers, experts, whole):
         note(f"{steps} steps x {layers} layers x {experts} experts: {wall:.1f} s, {memory:.0f} MB")
         ok(run.returncode == 0 and wall < 30 and memory < 2048, f"a report of {steps} steps below 30 s and 2 GB")
     (run,) = opened("large.h5")
-    found = artists(draw_training.loss([run], figures.TimeAxis("step", [run])))
+    axis = figures.TimeAxis("step", [run])
+    for draw, name, values in (
+        (draw_training.optimizer, "learning_rate", run.steps["learning_rate"]),
+        (draw_speed.memory, "memory", run.steps["memory_bytes"] / 2**30),
+    ):
+        y = line(artists(draw([run], axis)), f"{name} 0 middle")[1]
+        ok(0.9 * values.max() < y.max() <= values.max(), f"a line shows {name} of many rows")
+    found = artists(draw_training.loss([run], axis))
     low_high = found["loss 0 extent"].get_paths()[0].vertices[:, 1]
     with h5py.File("large.h5", "r") as f:
         loss, sums = f["steps/loss"][:], sum(
@@ -460,9 +579,10 @@ def check_large(steps, layers, experts, whole):
     )
 
 
-codes = {name: open(f"{name}.code").read().strip() for name in ("two", "one", "skipped")}
-codes == {"two": "0", "one": "0", "skipped": "76"} or note(open("out").read())
-ok(codes == {"two": "0", "one": "0", "skipped": "76"}, "the runs themselves")
+want = {"two": "0", "one": "0", "dense": "0", "skipped": "76"}
+codes = {name: open(f"{name}.code").read().strip() for name in want}
+codes == want or note(open("out").read())
+ok(codes == want, "the runs themselves")
 check_running()
 check_series("two")
 check_series("one")
@@ -471,6 +591,10 @@ check_experts("skipped")
 check_bins()
 check_page()
 check_overlay()
+check_diverged()
+check_looks()
+check_dense()
+check_stale()
 check_skipped()
 check_none()
 check_refusals()

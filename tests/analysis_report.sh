@@ -1,6 +1,6 @@
 #!/bin/sh
 # `regulon report` on files of real runs: two grids, one resumed, one with skipped steps, one killed with -9, one under
-# way, one without a step. The checks are in analysis_report.py; `analysis_report.sh big` adds one of 200,000 steps.
+# way, one without experts, one without a step. The checks are in analysis_report.py; `analysis_report.sh big` adds one of 200,000 steps.
 srcdir=${srcdir:-.}
 for python in "$PYTHON3" /usr/bin/python3 python3; do
     [ -n "$python" ] && "$python" -c 'import h5py, matplotlib' 2>/dev/null && break
@@ -27,6 +27,9 @@ held_out="validation.enabled=true validation.eval_interval=4 validation.num_batc
     regulon 2 $train num_train_steps=60 checkpoint.ckpt_dir=skipped optimizer.lr=10 optimizer.weight_decay=10 \
         optimizer.max_grad_norm=0 scheduler.kind=constant train.max_bad_steps=3
     echo $? >skipped.code
+    regulon 1 $train $held_out num_train_steps=12 parallelism.ep_size=1 model.num_local_experts=1 \
+        model.num_experts_per_tok=1 checkpoint.ckpt_dir=dense
+    echo $? >dense.code
     "$writer" write none.h5 0 8 0 0
     timeout 300 $MPIEXEC -n 2 "$regulon" $train $held_out num_train_steps=100000 checkpoint.ckpt_dir=killed &
     under_way=$!

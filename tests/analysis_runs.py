@@ -21,6 +21,7 @@ DECK = (
     "dataset.holdout_by=block dataset.holdout_share=0.1 dataset.holdout_block=1000 validation.enabled=true "
     "validation.eval_interval=5 validation.num_batches=4 logger.frequency=1"
 ).split()
+os.environ["OMP_NUM_THREADS"] = "1"  # a core a rank
 os.environ["MPLBACKEND"] = "Agg"
 ANALYSIS = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "analysis")
 modules = {}
@@ -120,4 +121,6 @@ def make_runs():
     with h5py.File("corpus.h5", "w") as f:
         f.attrs["format"], f.attrs["format_version"] = "regulon corpus", 1
     os.mkdir("nothing")
+    os.mkdir("round")
+    os.symlink("metrics.h5", "round/metrics.h5")  # a file that is there and cannot be opened, also by root
     return folder

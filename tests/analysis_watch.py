@@ -11,20 +11,21 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 
 import h5py
 import numpy as np
 from analysis_export import agree, expected, read_csv
-from analysis_runs import DECK, MPIEXEC, REGULON, WRITER, command, module, ok, regulon
+from analysis_runs import DECK, MPIEXEC, REGULON, WRITER, command, module, modules, ok, regulon
 
 LEAVE = "\x1b[?25h\x1b[?1049l"
 
 
 class Terminal:
-    """A command in a terminal of 100 x 40; its screen is what the last frame drew."""
+    """A command in a terminal of 100 x 40; its screen is what the last frame drew. own: it rules the command's jobs."""
 
-    def __init__(self, *words, size=(100, 40)):
+    def __init__(self, *words, size=(100, 40), own=True):
         self.master, self.slave = pty.openpty()
         self.resize(*size)
         self.before = termios.tcgetattr(self.slave)
@@ -35,7 +36,7 @@ class Terminal:
             stderr=self.slave,
             start_new_session=True,
             env=os.environ | {"LC_ALL": "C.UTF-8"},
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if own else None,
         )
         self.text = ""
 
@@ -59,7 +60,8 @@ class Terminal:
 
     def ended(self):
         """The exit code, and whether the terminal is as it was."""
-        code = self.process.wait(timeout=60)
+        self.until(lambda _: self.process.poll() is not None)  # read meanwhile: a full terminal would stop it
+        code = self.process.wait(timeout=1)
         self.read(0.3)
         as_it_was = termios.tcgetattr(self.slave) == self.before and self.text.count(LEAVE) == self.text.count(
             "\x1b[?1049h"
@@ -135,6 +137,11 @@ def test_terminal():
             f"a frame of a job that runs; {leave} ends it, the terminal is as it was",
             f"exit {code} {as_it_was}\n" + screen.text[-3000:],
         )
+    screen = Terminal("watch", "live", "--interval", "0.2", own=False)
+    seen = screen.until(shows_step)
+    os.write(screen.master, b"q")
+    code, as_it_was = screen.ended()
+    ok(seen and code == 0 and as_it_was, "also in a terminal that rules no jobs", f"exit {code} {screen.text[-1000:]}")
     screen = Terminal("watch", "live", "--interval", "600")
     screen.until(lambda s: s.frames())
     screen.read(0.3)
@@ -212,6 +219,25 @@ def test_once(run):
         f"{missing}\n{out.stdout}{out.stderr}",
     )
 
+    os.environ["COLUMNS"], os.environ["LINES"] = "20", "60"
+    out = command("watch", run, "--once")
+    narrow = " ".join(out.stdout.split())
+    missing = [text for text in want if text.strip() not in narrow]
+    long = [line for line in out.stdout.split("\n") if len(line) > 20]
+    os.environ["COLUMNS"] = "250"
+    wide = command("watch", run, "--once").stdout.split("\n")
+    del os.environ["COLUMNS"], os.environ["LINES"]
+    ok(not missing and not long, f"{run}: in 20 columns no value is cut", f"{missing} {long}\n{out.stdout}")
+    ok(200 < max(map(len, wide)) <= 250, f"{run}: in 250 they are used", "\n".join(wide))
+
+
+def test_curve():
+    """The axis of losses of which some are large does not begin below 0."""
+    y = np.array([5.0, 6.0, 3000.0, 8.0, 5.0, 4.0])
+    lines = module("chart.py").curve(np.arange(6), y, (np.zeros(0), np.zeros(0)), 60, 9)
+    labels = [float(line.split("│")[0]) for line in lines if line.split("│")[0].strip() and "│" in line]
+    ok(len(labels) == 3 and labels[0] > 1000 and labels[-1] == 0, "a curve of losses begins at 0", lines)
+
 
 def test_others():
     for run in ("empty", "begun"):
@@ -259,7 +285,57 @@ def test_killed():
     )
 
 
+def test_replaced(name):
+    """The file of another run takes the place of the one that was just opened: once, and again and again."""
+    metrics = (modules.get(f"regulon-{name}") or module(f"regulon-{name}")).metrics
+    opened, more = metrics.open_run, ["--once"] if name == "watch" else ["--csv"]
+    os.makedirs("replaced", exist_ok=True)
+    times = iter(())
+
+    def replace(path):
+        run = opened(path)
+        for source in times:
+            shutil.copy(f"{source}/metrics.h5", "replaced/new")
+            os.replace("replaced/new", "replaced/metrics.h5")
+            break
+        return run
+
+    def outcome(sources):
+        nonlocal times
+        shutil.copy("dp/metrics.h5", "replaced/metrics.h5")
+        times = iter(sources)
+        metrics.open_run = replace
+        try:
+            return command(name, "replaced", *more)
+        finally:
+            metrics.open_run = opened
+
+    out, want = outcome(["one"]), command(name, "one", *more)
+    have, want = (re.sub("finished.*|no job|one|replaced", "", x.stdout) for x in (out, want))
+    ok(out.returncode == 0 and have == want, f"{name}: a file that is replaced is read anew", out.stderr + have)
+    out = outcome(["one", "dp"] * 9)
+    ok(
+        out.returncode == 65
+        and out.stderr == f"regulon-{name}: replaced/metrics.h5: the run went back to an earlier step while it was "
+        "read; try again\n"
+        and not out.stdout,
+        f"{name}: one that always is: one line",
+        out.stderr + out.stdout,
+    )
+    shutil.copy("dp/metrics.h5", "replaced/metrics.h5")
+    with h5py.File("replaced/metrics.h5", "r+") as f:
+        del f["steps/loss"]
+    shutil.copy("one/metrics.h5", "replaced/new")
+    later = threading.Timer(0.25, os.replace, ("replaced/new", "replaced/metrics.h5"))
+    later.start()
+    out = command(name, "replaced", *more)
+    later.join()
+    ok(out.returncode == 0, f"{name}: a file that lacks a dataset for a moment", out.stderr)
+
+
 def test_transient(watch):
+    for name in ("watch", "convert-metrics"):
+        test_replaced(name)
     shutil.copytree("ep", "damaged")
     view = watch.View("damaged")
     good = view.lines((100, 40))
@@ -342,6 +418,7 @@ def run_all(seconds):
     watch, convert = module("regulon-watch"), module("regulon-convert-metrics")
     for run in ("dp", "resumed"):
         test_once(run)
+    test_curve()
     test_others()
     test_transient(watch)
     test_terminal()

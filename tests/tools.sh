@@ -55,12 +55,18 @@ ok $? '--help names them'
 tool folder scaling
 "$regulon" scaling --help >out 2>err && ! grep -q '^scaling' out && grep -q '^usage: ' out
 ok $? "the source's own tools come before PATH's"
+printf '#!/bin/sh\n: >"%s/used"\nexec "%s" "$@"\n' "$work" "$PYTHON3" >configured && chmod +x configured
 # not make's variables: this may run inside a make
-(unset MAKEFLAGS MAKELEVEL MFLAGS && make -s -C "$build" install DESTDIR="$work/moved") >out 2>err
+(unset MAKEFLAGS MAKELEVEL MFLAGS && make -s -C "$build" install DESTDIR="$work/moved" PYTHON3="$work/configured") >out 2>err
 program=$(find moved -name regulon -type f) folder=$(dirname "$(find moved -name regulon-compare)")
 [ -x "$program" ] && [ -d "$folder" ] && "$program" compare --help >out 2>err && grep -q '^usage: ' out
 status=$?
 ok $status 'an installation that was moved has its tools'
+[ $status = 0 ] || sed 's/^/# /' out err
+! [ -e used ] && "$PYTHON3" -m venv --without-pip bare && PATH=$work/bare/bin:$PATH "$program" compare --help >out 2>err &&
+    grep -q '^usage: ' out && [ -e used ]
+status=$?
+ok $status 'they run with the Python of configure where the one in PATH has no h5py'
 [ $status = 0 ] || sed 's/^/# /' out err
 "$program" info L0_sanity >out 2>err && grep -q '^deck  *L0_sanity$' out
 ok $? 'and its decks'

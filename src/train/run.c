@@ -208,7 +208,9 @@ void run_check_params(const struct config *c, const struct grid *g) {
 
 /* A new run's id, or that of the run that goes on; the same on all ranks. */
 static void choose_id(struct run *r, const struct shard_header *h) {
-    uint64_t when = (uint64_t)time(NULL);
+    struct timespec now; /* to the nanosecond: the jobs of an array start in the same second */
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t when = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     if (r->start.step > 0)
         snprintf(r->run_id, sizeof r->run_id, "%s", h->run_id);
     else
