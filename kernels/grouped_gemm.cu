@@ -6,10 +6,6 @@
 
 namespace grouped_gemm {
 
-static_assert(TILE_ROWS == +GROUPED_ROWS && TILE_COLS == +GROUPED_COLS &&
-                  MOST_EXPERTS == +GROUPED_EXPERTS,
-              "what the header promises");
-
 /* 1 if the code that runs on this device has the instructions. */
 static __global__ void probe(int *can) {
     *can = HOPPER;
@@ -35,7 +31,7 @@ struct grouped {
     int clusters; /* that run at once: a part of the chip may have an odd number */
 };
 
-template <int PRODUCT> static cudaLaunchConfig_t config_of(cudaLaunchAttribute *cluster) {
+static cudaLaunchConfig_t config_of(cudaLaunchAttribute *cluster) {
     cudaLaunchConfig_t c = {};
     cluster->id = cudaLaunchAttributeClusterDimension;
     cluster->val.clusterDim.x = CLUSTER, cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
@@ -46,14 +42,14 @@ template <int PRODUCT> static cudaLaunchConfig_t config_of(cudaLaunchAttribute *
 
 template <int PRODUCT> static cudaError_t prepare(struct grouped *g) {
     cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t c = config_of<PRODUCT>(&cluster);
+    cudaLaunchConfig_t c = config_of(&cluster);
     int clusters = 0;
-    cudaError_t status =
-        cudaFuncSetAttribute(run<PRODUCT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(sizeof(shared)));
+    cudaError_t status = cudaFuncSetAttribute(grouped_gemm_kernel<PRODUCT>,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(sizeof(shared)));
     if (status != cudaSuccess) return status;
     c.gridDim = g->multiprocessors / CLUSTER * CLUSTER;
-    status = cudaOccupancyMaxActiveClusters(&clusters, run<PRODUCT>, &c);
+    status = cudaOccupancyMaxActiveClusters(&clusters, grouped_gemm_kernel<PRODUCT>, &c);
     if (clusters < g->clusters) g->clusters = clusters;
     return status;
 }
@@ -99,12 +95,12 @@ template <int PRODUCT>
 static void launch(const struct grouped *g, const maps &m, const work &w, int multiprocessors,
                    cudaStream_t stream) {
     cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t c = config_of<PRODUCT>(&cluster);
+    cudaLaunchConfig_t c = config_of(&cluster);
     int clusters = g->clusters, budget = multiprocessors / CLUSTER;
     if (budget > 0 && budget < clusters) clusters = budget;
-    assert(w.E >= 1 && w.E <= MOST_EXPERTS);
+    assert(w.E >= 1 && w.E <= GROUPED_EXPERTS && w.rows >= 1);
     c.gridDim = clusters * CLUSTER, c.stream = stream;
-    check(cudaLaunchKernelEx(&c, run<PRODUCT>, m, w));
+    check(cudaLaunchKernelEx(&c, grouped_gemm_kernel<PRODUCT>, m, w));
 }
 
 /* ---- maps ---- */
@@ -205,7 +201,6 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
     w.p = p, w.dp = static_cast<float *>(parts);
     w.steps = D / TILE_DEPTH, w.tiles_wide = ceil_div(F, +TILE_COLS);
     launch<DOWN_BACKWARD>(g, m, w, r.multiprocessors, stream);
-    if (r.rows == 0) return;
     sum_parts<<<ceil_div(r.rows, 128), 128, 0, stream>>>(dp, w.dp, r.offsets, r.E, r.rows,
                                                          w.tiles_wide);
     check(cudaGetLastError());

@@ -9,7 +9,7 @@ namespace grouped_gemm {
 
 #if HOPPER
 
-/* Builds for tests delay the roles at random: missing synchronisation shows. */
+/* With GROUPED_DELAYS the roles are delayed at random: missing synchronisation shows. */
 static __device__ __forceinline__ void delay(int salt) {
 #ifdef GROUPED_DELAYS
     const uint32_t r =
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void make_barriers(shared &s) {
 
 template <int PRODUCT>
 static __global__ void __launch_bounds__(THREADS, 1)
-    run(const __grid_constant__ maps m, const __grid_constant__ work w) {
+    grouped_gemm_kernel(const __grid_constant__ maps m, const __grid_constant__ work w) {
 #if HOPPER
     extern __shared__ __align__(1024) uint8_t bytes[];
     shared &s = *reinterpret_cast<shared *>(bytes);

@@ -151,11 +151,13 @@ template <int PRODUCT> struct results {
      * takes the place of dh. ---- */
 
     __device__ __forceinline__ void ask_for_z(int c) {
-        if (lane != 0) return;
-        hopper::stores_read<0>();
-        hopper::barrier_expect(loaded, 2 * BOX_BYTES);
-        hopper::box_load<3>(boxes, &m.z, loaded, {{c, 0, row}});
-        hopper::box_load<3>(boxes + BOX_BYTES, &m.z, loaded, {{c, 1, row}});
+        if (lane == 0) {
+            hopper::stores_read<0>();
+            hopper::barrier_expect(loaded, 2 * BOX_BYTES);
+            hopper::box_load<3>(boxes, &m.z, loaded, {{c, 0, row}});
+            hopper::box_load<3>(boxes + BOX_BYTES, &m.z, loaded, {{c, 1, row}});
+        }
+        __syncwarp();
     }
 
     /* Pair k of a box: two columns of one row. */
@@ -192,10 +194,12 @@ template <int PRODUCT> struct results {
     __device__ __forceinline__ void send_dz(int c) {
         hopper::writes_to_copies();
         __syncwarp();
-        if (lane != 0) return;
-        hopper::box_store<3>(&m.c, boxes, {{c, 0, row}});
-        hopper::box_store<3>(&m.c, boxes + BOX_BYTES, {{c, 1, row}});
-        hopper::stores_commit();
+        if (lane == 0) {
+            hopper::box_store<3>(&m.c, boxes, {{c, 0, row}});
+            hopper::box_store<3>(&m.c, boxes + BOX_BYTES, {{c, 1, row}});
+            hopper::stores_commit();
+        }
+        __syncwarp();
     }
 
     __device__ __forceinline__ void send_h(const uint32_t *h, int c) {
@@ -204,9 +208,11 @@ template <int PRODUCT> struct results {
         write_box(boxes, h);
         hopper::writes_to_copies();
         __syncwarp();
-        if (lane != 0) return;
-        hopper::box_store<2>(&m.h, boxes, {{c, row}});
-        hopper::stores_commit();
+        if (lane == 0) {
+            hopper::box_store<2>(&m.h, boxes, {{c, row}});
+            hopper::stores_commit();
+        }
+        __syncwarp();
     }
 
     /* The sum over the tile's columns of the rows' dp. */

@@ -8,12 +8,14 @@
  * that is about square, whose operands fit into the L2 cache. */
 #ifndef REGULON_KERNELS_GROUPED_TILES_CUH
 #define REGULON_KERNELS_GROUPED_TILES_CUH
+#include "grouped_sizes.h"
 #include "hopper.cuh"
 
 namespace grouped_gemm {
 
-/* The products: see grouped_gemm.h. WEIGHTS sums over the rows of an expert, the others over a side
- * of its matrix. */
+/* The products, of grouped_gemm.h: FORWARD and UP are what is called fprop elsewhere, BACKWARD and
+ * DOWN_BACKWARD dgrad, WEIGHTS wgrad. WEIGHTS sums over the rows of an expert, the others over a
+ * side of its matrix, TILE_DEPTH at a step (k-step). */
 enum product { FORWARD, UP, BACKWARD, DOWN_BACKWARD, WEIGHTS };
 
 #ifndef GROUPED_STAGES
@@ -22,18 +24,18 @@ enum product { FORWARD, UP, BACKWARD, DOWN_BACKWARD, WEIGHTS };
 enum {
     CLUSTER = 2,
     STAGES = GROUPED_STAGES,
-    TILE_ROWS = 128,
-    TILE_COLS = 256,
-    TILE_DEPTH = 64,
+    TILE_ROWS = GROUPED_ROWS,
+    TILE_COLS = GROUPED_COLS,
+    TILE_DEPTH = GROUPED_UNIT,
     CONSUMER_WARPS = 8,
     CONSUMERS = 32 * CONSUMER_WARPS,
     THREADS = CONSUMERS + 128,
     SUPER_ROWS = 8,
-    MOST_EXPERTS = 256,
     A_BYTES = TILE_ROWS * TILE_DEPTH * 2,
     B_BYTES = TILE_COLS * TILE_DEPTH * 2,
     BOX_BYTES = 16 * 128, /* 16 lines of a result on its way out */
-    SHORT = 32            /* steps of depth: see spread_start */
+    SHORT = 32,           /* steps of depth: see spread_start */
+    WAVES = 8             /* tiles of each cluster, the same */
 };
 
 struct shared {
@@ -41,10 +43,10 @@ struct shared {
     uint8_t b[STAGES][B_BYTES];
     uint8_t boxes[CONSUMER_WARPS][2][BOX_BYTES];
     uint64_t full[STAGES], empty[STAGES];
-    uint64_t loaded[CONSUMER_WARPS];  /* DOWN_BACKWARD: boxes of z have come */
-    int first_row[MOST_EXPERTS + 1];  /* of an expert */
-    int first_item[MOST_EXPERTS + 1]; /* of an expert in its turn */
-    uint8_t turns[MOST_EXPERTS];      /* the experts in the order they are worked on */
+    uint64_t loaded[CONSUMER_WARPS];     /* DOWN_BACKWARD: boxes of z have come */
+    int first_row[GROUPED_EXPERTS + 1];  /* of an expert */
+    int first_item[GROUPED_EXPERTS + 1]; /* of an expert in its turn */
+    uint8_t turns[GROUPED_EXPERTS];      /* the experts in the order they are worked on */
 };
 static_assert(sizeof(shared) <= 227 * 1024, "shared memory of a block");
 
@@ -158,13 +160,14 @@ template <int PRODUCT> struct walk {
 };
 
 /* Blocks that start together end their tiles together, and then all write at once. Where tiles are
- * short they start spread over the length of one, WEIGHTS all, else those with an item less than
- * the first ones. Long ones must read about the same depth at a time, for the L2 cache. */
+ * short and many they start spread over the length of one, WEIGHTS all, else those with an item
+ * less than the first ones. Long ones must read about the same depth at a time, for the L2 cache.
+ */
 template <int PRODUCT> static __device__ void spread_start(const shared &s, const work &w) {
     const int clusters = gridDim.x / CLUSTER, c = blockIdx.x / CLUSTER;
     const int longer = PRODUCT == WEIGHTS ? 0 : s.first_item[w.E] % clusters;
     const int steps = PRODUCT == WEIGHTS ? rows_of(s, s.turns[0]) / TILE_DEPTH : w.steps;
-    if (steps > SHORT || c < longer) return;
+    if (steps > SHORT || c < longer || s.first_item[w.E] < WAVES * clusters) return;
     const long long until = clock64() + 1024ll * steps * (c - longer) / (clusters - longer);
     while (clock64() < until) __nanosleep(200);
 }

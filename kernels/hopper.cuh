@@ -56,8 +56,8 @@ static __device__ __forceinline__ void barrier_expect(uint32_t barrier, int byte
 }
 
 /* Arrives at the barrier that lies at the same place in block `rank` of the cluster. What it orders
- * are reads by wgmma, done since wgmma_wait returned: a .release would only add a fence of the
- * whole device to each arrival, which costs a fifth of the kernel's rate. */
+ * are reads by wgmma, done since wgmma_wait returned: .release.cluster would only add a fence of
+ * the whole device to each arrival, which costs a fifth of the kernel's rate. */
 static __device__ __forceinline__ void barrier_arrive(uint32_t barrier, int rank) {
     asm volatile("{\n\t.reg .b32 there;\n\t"
                  "mapa.shared::cluster.u32 there, %0, %1;\n\t"
@@ -89,10 +89,6 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
 }
 
 /* ---- bulk copies of boxes ---- */
-
-static __device__ __forceinline__ void prefetch(const CUtensorMap *map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
 
 /* Place of a box: coordinates, innermost first; those past the map's rank are ignored. */
 struct place {

@@ -17,9 +17,14 @@ using encode_tensor_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuin
 static inline encode_tensor_map tensor_map_encoder() {
     void *f = nullptr;
     cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
-                                         &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
+#if CUDART_VERSION >= 12050
+    cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+                                                          cudaEnableDefault, &found);
+#else
+    cudaError_t status =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found);
+#endif
+    if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
         (void)cudaGetLastError();
         return nullptr;
     }

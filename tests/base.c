@@ -102,7 +102,7 @@ static void test_pages(void) {
     static const size_t sizes[] = {0, 1, 2 << 20, (5 << 20) + 7};
     int bad = 0;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        char *p = memory_pages(sizes[k]);
+        char *p = memory_pages(sizes[k], 1);
         for (size_t i = 0; i < sizes[k]; i++) bad += p[i] != 0;
         if (sizes[k]) memset(p, 1, sizes[k]);
         memory_free(p);

@@ -280,9 +280,8 @@ static void check_half(struct model *m, struct optimizer *o, const struct refere
                        const struct batch *b) {
     int64_t waits = m->be->waits;
     struct step_sums sums = step_read(o, step_gradients(o, &b, 1, NULL, 0), NULL, 0);
-    int for_counts = m->be->row_unit > 1 ? 0 : m->s.L; /* the grouped kernels need none */
-    tap_ok(m->be->waits - waits == 1 + for_counts,
-           "the host waits once a step, and for the experts' counts %d times: %lld", for_counts,
+    tap_ok(m->be->waits - waits == 1 + m->s.L, /* no case has widths for the grouped kernels */
+           "the host waits once a step, and once a layer for the counts: %lld times",
            (long long)(m->be->waits - waits));
     double e = fabs(sums.loss / read_scalar(r, "loss_ce") - 1),
            differ = experts_differ(m, r, /*force=*/1);

@@ -16,7 +16,7 @@ bad=$(cd "$srcdir/src" && find . -name '*.[ch]' | while read -r f; do
         esac
     done
 done)
-bad=$bad$(grep -l '^#include "[a-z]*/' "$srcdir"/kernels/*.cu "$srcdir"/kernels/*.h | sed 's/.*/# & includes src/')
+bad=$bad$(grep -l '^#include "[a-z]*/' "$srcdir"/kernels/*.cu "$srcdir"/kernels/*.cuh "$srcdir"/kernels/*.h | sed 's/.*/# & includes src/')
 if [ -z "$bad" ]; then
     echo "ok 1 - includes point downwards"
 else

@@ -501,8 +501,9 @@ static void test_round(struct test *t, const struct round *r) {
            t->worst, t->where);
     t->worst = 0, t->where = "", t->bad = 0;
     test_experts(t, &q);
-    tap_ok(t->bad == 0, "N %d, D %d, F %d, E %d, A %d: experts: worst error %.1e (%s)", r->N, r->D,
-           r->F, r->E, r->A, t->worst, t->where);
+    tap_ok(t->bad == 0, "N %d, D %d, F %d, E %d, A %d: experts (%s): worst error %.1e (%s)", r->N,
+           r->D, r->F, r->E, r->A, t->s->be[1]->row_unit > 1 ? "grouped" : "one by one", t->worst,
+           t->where);
     routed_free(t, &q);
     BOTH(backend_close(be));
 }

@@ -53,10 +53,13 @@ size_t trial_bytes(const struct trial *t) {
 struct backend *trial_backend(const struct grid *g) {
     const char *name = getenv("TEST_BACKEND"), *fp32 = getenv("TEST_FP32");
     const char *attention = getenv("TEST_ATTENTION"), *experts = getenv("TEST_EXPERTS");
+    const char *unit = getenv("TEST_ROW_UNIT");
     struct backend_options o = {.fp32 = fp32 != NULL};
     if (experts) o.experts = strcmp(experts, "grouped") == 0 ? EXPERTS_GROUPED : EXPERTS_CUBLASLT;
     if (attention) o.attention = strcmp(attention, "own") == 0 ? ATTENTION_OWN : ATTENTION_CUDNN;
-    return backend_open(name ? name : "cpu", g, &o);
+    struct backend *be = backend_open(name ? name : "cpu", g, &o);
+    if (unit) be->row_unit = atoi(unit);
+    return be;
 }
 
 void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck) {

@@ -18,7 +18,7 @@ struct trial {
 
 /* The backend that TEST_BACKEND names ("cpu" without it), in FP32 where TEST_FP32 is set, with the
  * attention (own or cudnn) that TEST_ATTENTION names, and the experts (grouped or cublaslt) that
- * TEST_EXPERTS names. */
+ * TEST_EXPERTS names; on the CPU an expert's rows begin at multiples of TEST_ROW_UNIT. */
 struct backend *trial_backend(const struct grid *g);
 
 /* The model of `deck` (YAML text without dp_size and ep_size) with its initial weights, and an

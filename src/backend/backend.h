@@ -107,11 +107,12 @@ struct backend {
     const struct grid *grid;
     uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
-    int row_unit;        /* an expert's rows begin at multiples of it; after reserve */
-    int64_t waits;       /* times that the host has waited for a device */
-    int peak_side;       /* of the square matrices whose product shows how fast it can be */
-    int has_profiler;    /* 1: there is one that `profile` reaches */
-    int sealed;          /* 1: nothing may be allocated any more; debug builds assert it */
+    int row_unit;  /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
+                    */
+    int64_t waits; /* times that the host has waited for a device */
+    int peak_side; /* of the square matrices whose product shows how fast it can be */
+    int has_profiler; /* 1: there is one that `profile` reaches */
+    int sealed;       /* 1: nothing may be allocated any more; debug builds assert it */
     void *state;
     void (*close)(struct backend *be); /* backend_close calls it */
 

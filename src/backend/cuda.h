@@ -98,7 +98,7 @@ void cuda_join(struct backend *be);
 struct cuda_rows {
     int n_local;
     struct moe_shape shape;
-    const int32_t *offsets, *ends;
+    const int32_t *offsets;
     const float *row_p;
     const int32_t *host_offsets; /* the same for the host; only where s->grouped is NULL */
 };

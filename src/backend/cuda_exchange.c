@@ -13,7 +13,7 @@ struct moe {
     int32_t *offsets, *ends; /* [n_local + 1], [n_local]: see route_rows.h */
     int32_t *row_of;         /* [N, A] row of each choice */
     float *row_p;            /* [R] */
-    int32_t *host_offsets;   /* the same in pinned memory */
+    int32_t *host_offsets;   /* the same in pinned memory; NULL with the grouped kernels */
 };
 
 static size_t moe_rows(struct backend *be, struct moe_shape s) {
@@ -29,7 +29,8 @@ static struct moe *moe_new(struct backend *be, struct moe_shape s) {
     m->ends = be->alloc(be, bytes[CUDA_MOE_ENDS]);
     m->row_of = be->alloc(be, bytes[CUDA_MOE_ROW_OF]);
     m->row_p = be->alloc(be, bytes[CUDA_MOE_ROW_P]);
-    cuda_check(cudaMallocHost((void **)&m->host_offsets, bytes[CUDA_MOE_OFFSETS]));
+    if (!cuda_state(be)->grouped)
+        cuda_check(cudaMallocHost((void **)&m->host_offsets, bytes[CUDA_MOE_OFFSETS]));
     return m;
 }
 
@@ -39,7 +40,7 @@ static void moe_free(struct backend *be, struct moe *m) {
     be->release(be, m->row_of);
     be->release(be, m->ends);
     be->release(be, m->row_p);
-    cuda_check(cudaFreeHost(m->host_offsets));
+    if (m->host_offsets) cuda_check(cudaFreeHost(m->host_offsets));
     memory_free(m);
 }
 
@@ -47,7 +48,6 @@ struct cuda_rows cuda_moe_rows(const struct moe *m) {
     return (struct cuda_rows){.n_local = m->n_local,
                               .shape = m->s,
                               .offsets = m->offsets,
-                              .ends = m->ends,
                               .row_p = m->row_p,
                               .host_offsets = m->host_offsets};
 }

@@ -2,6 +2,7 @@
  * kernels (cuda_grouped.c) are compared with. The choice between the two. */
 #include "config.h"
 #include "backend/cuda.h"
+#include "base/log.h"
 #include "grouped_gemm.h"
 #include "swiglu.h"
 
@@ -71,10 +72,12 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
     each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.D, 2 * r.shape.F, dz, up, drows);
 }
 
-/* Without the grouped kernels: why, if the deck asks for them. */
-static void refuse_grouped(const struct backend *be, const char *why) {
-    if (cuda_state(be)->options.experts == EXPERTS_GROUPED && be->grid->rank == 0)
+/* The deck may ask for the grouped kernels, or have nothing against them. */
+static void without_grouped(const struct backend *be, const char *why) {
+    enum experts_engine asked = cuda_state(be)->options.experts;
+    if (be->grid->rank == 0 && asked == EXPERTS_GROUPED)
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
+    if (asked == EXPERTS_AUTO) log_info("experts", "cublaslt, not grouped: %s", why);
 }
 
 void cuda_experts_reserve(struct backend *be) {
@@ -83,7 +86,7 @@ void cuda_experts_reserve(struct backend *be) {
     const char *why = reason;
     if (cuda_grouped_serves(&s->work, be->real_bytes, &s->options, reason, sizeof reason))
         s->grouped = grouped_open(&why);
-    if (!s->grouped) refuse_grouped(be, why);
+    if (!s->grouped) without_grouped(be, why);
     user_agree();
     be->row_unit = cuda_row_unit(s->grouped != NULL);
     if (s->grouped) {

@@ -20,15 +20,17 @@ void *memory_alloc(size_t bytes) {
     return p;
 }
 
-void *memory_pages(size_t bytes) {
+void *memory_pages(size_t n, size_t size) {
     enum { PAGE = 2 << 20 };
-    size_t n = bytes / PAGE + 1;
+    size_t bytes, pages;
     void *p = NULL;
-    if (n > SIZE_MAX / PAGE || posix_memalign(&p, PAGE, n * PAGE) != 0)
+    if (__builtin_mul_overflow(n, size, &bytes)) die("out of memory: %zu x %zu bytes", n, size);
+    pages = bytes / PAGE + 1;
+    if (pages > SIZE_MAX / PAGE || posix_memalign(&p, PAGE, pages * PAGE) != 0)
         die("out of memory: %zu bytes", bytes);
-    (void)madvise(p, n * PAGE, MADV_HUGEPAGE);
+    (void)madvise(p, pages * PAGE, MADV_HUGEPAGE);
 #pragma omp parallel for
-    for (size_t i = 0; i < n; i++) memset((char *)p + i * PAGE, 0, PAGE);
+    for (size_t i = 0; i < pages; i++) memset((char *)p + i * PAGE, 0, PAGE);
     atomic_fetch_add(&live, 1);
     return p;
 }

@@ -6,8 +6,9 @@
 
 void *memory_alloc(size_t bytes);                /* zeroed, 64-byte aligned; the caller frees it */
 void *memory_alloc_array(size_t n, size_t size); /* n elements of `size` bytes; dies on overflow */
-void *memory_pages(size_t bytes); /* zeroed by all threads, in large pages where there are such: for
-                                     gigabytes, whose pages are to be there from the start */
+/* The same, zeroed by all threads, in large pages where there are such: for gigabytes, whose pages
+ * are to be there from the start. */
+void *memory_pages(size_t n, size_t size);
 void *memory_resize(void *p, size_t bytes); /* keeps the contents; new bytes are not zeroed */
 void memory_free(void *p);                  /* NULL is fine */
 char *memory_string(const char *s);         /* a copy; NULL gives NULL */

@@ -33,16 +33,18 @@ static const char help[] =
     "beside one dense\n"
     "product of cuBLASLt's of as many FLOPs and beside a product an expert with counts known to "
     "the host; taking turns,\n"
-    "each for S seconds (2). Routing: skew:S is log-normal with sigma S; half: one expert has half "
-    "of the tokens; empty:\n"
-    "a third of the experts have none; one: one has all. --only: products whose names contain "
+    "each for S seconds (2). Routing, of rows, which are tokens times experts a token: skew:S is "
+    "log-normal with sigma S;\n"
+    "half: one expert has half of them; empty: a third of the experts have none; one: one has "
+    "all. --only: products whose names contain "
     "the text.\n"
     "regulon bench moe [--shape mixtral|fine|sonic|small] [--tokens N] [--routing ...] "
     "[--experts E,E,...]\n"
     "[--seconds S] [--csv FILE] [key=value ...]\n"
     "A whole mixture-of-experts layer, forward and backward, by each engine for the experts (or "
     "by engine.experts), for\n"
-    "these numbers of experts at the same number of tokens.\n";
+    "these numbers of experts at the same number of tokens. A token goes to different experts, "
+    "which softens the routing.\n";
 
 enum { MOST_NUMBERS = 32 };
 
@@ -202,18 +204,9 @@ static struct backend *open_with(void *context, enum experts_engine engine) {
     return run_backend(&c, choice->g);
 }
 
-/* Engines: the one that the keys name, else all that the backend has. */
 static void bench_moe(struct choice *choice, const struct options *o, const struct sizes *z,
                       FILE *csv) {
-    static const enum experts_engine gpu[] = {EXPERTS_GROUPED, EXPERTS_CUBLASLT},
-                                     cpu[] = {EXPERTS_LOOP};
-    const struct config *c = choice->c;
-    const enum experts_engine own = (enum experts_engine)c->engine.experts;
-    int named = own != EXPERTS_AUTO, cuda = c->backend == BACKEND_CUDA;
-    struct moe_wish wish = {.engines = named  ? &own
-                                       : cuda ? gpu
-                                              : cpu,
-                            .n_engines = named || !cuda ? 1 : 2,
+    struct moe_wish wish = {.engine = (enum experts_engine)choice->c->engine.experts,
                             .routing = o->routing,
                             .experts = o->n_experts ? o->experts : &z->E,
                             .n = o->n_experts ? o->n_experts : 1,

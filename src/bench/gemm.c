@@ -17,6 +17,7 @@ struct bed {
     int64_t useful, *counts, *host_first;
     struct pair offsets, p, narrow, wide, inner, small, dp, dw, parts;
     void *x, *dy, *z_in, *z_out, *h, *up, *down;
+    void *flat_x, *flat_dy, *flat_z, *flat_h; /* the same without rows that pad, for dense */
 };
 
 /* How a product lies: rows by weights transposed, by weights, or weights' gradients. */
@@ -137,7 +138,9 @@ static void run_one(const struct call *c, int way, int64_t first, int64_t n, int
 
 static void run_dense(void *context) {
     struct call *c = context;
-    run_one(c, 0, 0, c->b->useful, 0);
+    struct bed *b = c->b, flat = *b;
+    flat.x = b->flat_x, flat.dy = b->flat_dy, flat.z_in = b->flat_z, flat.h = b->flat_h;
+    run_one(&(struct call){&flat, c->p}, 0, 0, b->useful, 0);
 }
 
 static void run_each(void *context) {
@@ -182,9 +185,9 @@ static void make(struct bed *b, const double *weights) {
     size_t R = (size_t)b->host_first[E];
     b->r = (struct grouped_rows){.offsets = b->offsets.at[1], .E = b->z.E, .rows = (int)R};
     b->p = pair_normal(s, PAIR_FLOAT, R, 0.5f);
-    b->narrow = pair_normal(s, PAIR_REAL, 2 * R * D, 1);
-    b->wide = pair_normal(s, PAIR_REAL, 4 * R * F, 1);
-    b->inner = pair_normal(s, PAIR_REAL, R * F + 3 * E * D * F, 1 / 64.0f);
+    b->narrow = pair_normal(s, PAIR_REAL, 4 * R * D, 1);
+    b->wide = pair_normal(s, PAIR_REAL, 6 * R * F, 1);
+    b->inner = pair_normal(s, PAIR_REAL, 2 * R * F + 3 * E * D * F, 1 / 64.0f);
     b->small = pair_zeros(s, PAIR_REAL, R * D);
     b->dp = pair_zeros(s, PAIR_FLOAT, R);
     b->dw = pair_zeros(s, PAIR_FLOAT, 2 * E * D * F);
@@ -193,6 +196,9 @@ static void make(struct bed *b, const double *weights) {
     b->z_in = b->wide.at[1], b->z_out = real_at(b->be, b->z_in, 2 * R * F);
     b->h = b->inner.at[1], b->up = real_at(b->be, b->h, R * F);
     b->down = real_at(b->be, b->up, 2 * E * D * F);
+    b->flat_x = real_at(b->be, b->x, 2 * R * D), b->flat_dy = real_at(b->be, b->x, 3 * R * D);
+    b->flat_z = real_at(b->be, b->z_in, 4 * R * F);
+    b->flat_h = real_at(b->be, b->down, E * D * F);
     clear_pads(b, b->x, b->z.D);
     clear_pads(b, b->dy, b->z.D);
     clear_pads(b, b->z_in, 2 * b->z.F);

@@ -14,7 +14,8 @@ struct gemm_wish {
 
 /* A table on stdout and, where csv is not NULL, the same there: rates of rows that are of use, of
  * the grouped kernels, of one dense product of as many FLOPs, the same kind of result and the same
- * beta, and of a product an expert with counts that the host knows; in turns. be: the CUDA backend
- * on one rank, without work reserved. */
+ * beta, without activation and with one result where E experts have E, and of a product an expert
+ * with counts that the host knows; in turns. be: the CUDA backend on one rank, without work
+ * reserved. */
 void gemm_run(struct backend *be, const struct sizes *z, const struct gemm_wish *wish, FILE *csv);
 #endif

@@ -8,6 +8,7 @@
 #include "bench/routing.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     X,
@@ -57,7 +58,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* A different experts with chances in proportion to weights[E], of those that are left each time;
- * where those have no weight, the lowest. */
+ * where those have no weight, the next ones from one on that the token gives. */
 static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t token) {
     char *taken = memory_alloc((size_t)E);
     double left = 1;
@@ -69,8 +70,10 @@ static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t t
             chosen = e;
             at -= weights[e];
         }
-        for (int e = 0; chosen < 0; e++)
+        for (int k = 0; chosen < 0; k++) {
+            int e = (int)((token + (uint64_t)k) % (uint64_t)E);
             if (!taken[e]) chosen = e;
+        }
         taken[chosen] = 1;
         left -= weights[chosen];
         ids[a] = chosen;
@@ -180,6 +183,23 @@ static const char *engine_name(enum experts_engine e) {
     return e == EXPERTS_GROUPED ? "grouped" : e == EXPERTS_CUBLASLT ? "cublaslt" : "loop";
 }
 
+/* The engines to be timed, at most 2: the one asked for, or what this backend has for these sizes.
+ */
+static int list_engines(open_engine *open, void *context, const struct sizes *z,
+                        enum experts_engine asked, enum experts_engine engines[2]) {
+    int n = 0;
+    if (asked != EXPERTS_AUTO) {
+        engines[n++] = asked;
+        return n;
+    }
+    struct backend *be = open(context, EXPERTS_AUTO);
+    ops_reserve(be, z);
+    if (be->row_unit > 1) engines[n++] = EXPERTS_GROUPED;
+    engines[n++] = strcmp(be->name, "cuda") == 0 ? EXPERTS_CUBLASLT : EXPERTS_LOOP;
+    backend_close(be);
+    return n;
+}
+
 /* One number of experts, all engines. */
 static void run(open_engine *open, void *context, const struct sizes *z,
                 const struct moe_wish *wish, FILE *csv) {
@@ -187,16 +207,17 @@ static void run(open_engine *open, void *context, const struct sizes *z,
     struct contender forwards[CONTEST_MOST], boths[CONTEST_MOST];
     double forward_s[CONTEST_MOST], both_s[CONTEST_MOST], flops = 18.0 * z->N * z->A * z->D * z->F;
     int32_t *ids = choose_all(z, wish->routing);
-    int n = wish->n_engines;
+    enum experts_engine engines[2];
+    int n = list_engines(open, context, z, wish->engine, engines);
     for (int i = 0; i < n; i++) {
-        layer_open(&layers[i], open(context, wish->engines[i]), z, ids);
+        layer_open(&layers[i], open(context, engines[i]), z, ids);
         forwards[i] = (struct contender){layers[i].be, forward, &layers[i]};
         boths[i] = (struct contender){layers[i].be, both, &layers[i]};
     }
     contest(forwards, n, wish->seconds, forward_s);
     contest(boths, n, wish->seconds, both_s);
     for (int i = 0; i < n; i++) {
-        const char *name = engine_name(wish->engines[i]);
+        const char *name = engine_name(engines[i]);
         double rate = flops / both_s[i] / 1e12;
         printf("%8d %10s %12.3f %12.3f %12.*f\n", z->E, name, forward_s[i] * 1e3, both_s[i] * 1e3,
                rate < 1 ? 4 : 1, rate);
@@ -211,8 +232,11 @@ static void run(open_engine *open, void *context, const struct sizes *z,
 
 void moe_run(open_engine *open, void *context, const struct sizes *z, const struct moe_wish *wish,
              FILE *csv) {
-    printf("# N %d, D %d, F %d, A %d, routing %s; forward, and forward with backward\n", z->N, z->D,
-           z->F, z->A, wish->routing);
+    struct backend *be = open(context, EXPERTS_AUTO);
+    printf("# backend %s (%s)\n# N %d, D %d, F %d, A %d, routing %s; forward, and forward with "
+           "backward\n",
+           be->name, be->details, z->N, z->D, z->F, z->A, wish->routing);
+    backend_close(be);
     printf("%8s %10s %12s %12s %12s\n", "# experts", "engine", "forward, ms", "both, ms",
            "TFLOP/s");
     if (csv) fprintf(csv, "experts,engine,routing,forward_seconds,both_seconds,tflops\n");

@@ -7,11 +7,10 @@
 /* Opens a backend on one rank with an engine for the experts. The caller closes it. */
 typedef struct backend *open_engine(void *context, enum experts_engine engine);
 
-/* What is asked for: engines, routing as in routing.h, numbers of experts, seconds of each
- * measurement. */
+/* What is asked for: an engine, or AUTO, which is all that serve; routing as in routing.h; numbers
+ * of experts; seconds of each measurement. */
 struct moe_wish {
-    const enum experts_engine *engines;
-    int n_engines;
+    enum experts_engine engine;
     const char *routing;
     const int *experts; /* [n] */
     int n;

@@ -67,7 +67,7 @@ struct saver *saver_new(const struct optimizer *o, const char *folder, const cha
     s->live = state_to_save(o, &s->n);
     s->copies = memory_alloc_array((size_t)s->n, sizeof *s->copies);
     for (int i = 0; i < s->n; i++) floats += (s->live[i].n + UNIT - 1) / UNIT * UNIT;
-    s->stage = memory_pages(floats * sizeof *s->stage);
+    s->stage = memory_pages(floats, sizeof *s->stage);
     float *at = s->stage + (UNIT - (uintptr_t)s->stage / sizeof(float) % UNIT) % UNIT;
     for (int i = 0; i < s->n; i++) {
         s->copies[i] = s->live[i];

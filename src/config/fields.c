@@ -40,7 +40,7 @@ const struct field fields[] = {
     INT(parallelism.ep_size, "1", 1, WIDE, NULL, "ranks", "Ranks over which the experts of a layer are spread."),
     ENUM(parallelism.shard, "optimizer", "none|optimizer", "What is split over ranks instead of copied: optimizer splits master weights and moments."),
 
-    ENUM(memory.recompute, "none", "none|activation|layer", "What the backward pass makes again instead of keeping it: nothing, what costs little, or whole layers. The result does not change."),
+    ENUM(memory.recompute, "none", "none|activation|layer", "What the backward pass makes again instead of keeping it: copies alone, what costs little, or whole layers. The result does not change."),
     INT(memory.recompute_layers, "all", 0, 4096, "all", "layers", "How many layers memory.recompute is for, from the first on."),
 
     ENUM(engine.experts, "auto", "auto|grouped|cublaslt|loop", "How the experts' matrices are multiplied: grouped needs a Hopper GPU in BF16 and widths that are multiples of 64, cublaslt a GPU, loop the CPU."),

@@ -96,7 +96,7 @@ static void put(struct model *m, int i, size_t first, size_t n, const float *val
 }
 
 void model_init(struct model *m, uint64_t seed) {
-    enum { SOME = 16 << 20 };
+    enum { SOME = 1 << 18 };
     float *values = memory_alloc_array(SOME, sizeof *values);
     for (int i = 0; i < m->params->n; i++)
         for (size_t at = 0, n, all = m->params->list[i].n; at < all; at += n) {
