@@ -25,6 +25,7 @@ if [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" =
 fi
 TEST_ATTENTION=own TEST_EXPERTS=cublaslt program ops.np1 'operations, BF16, attention of our own, a product an expert'
 TEST_FP32=1 program ops.np1 'operations, FP32'
+program grouped.np1 'the grouped products of the experts by themselves'
 program recompute.np1 'recomputation, BF16'
 TEST_EXPERTS=cublaslt program recompute.np1 'recomputation, BF16, a product an expert'
 TEST_ATTENTION=own program recompute.np1 'recomputation, BF16, attention of our own'

@@ -1,0 +1,343 @@
+/* The grouped products of the experts by themselves, on a GPU of compute capability 9.0: entries at
+ * random places against FP64, the same bits whenever and on however many multiprocessors they run,
+ * nothing written where no rows are. Tiles follow each other on every block here, deep ones too,
+ * which the operations of ops.np1 are too small for. */
+#include "config.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "bench/routing.h"
+#include "grouped_gemm.h"
+#include "tap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* E experts, matrices of D and F, useful rows and how they are spread. */
+struct round {
+    int E, D, F, rows;
+    const char *routing;
+};
+static const struct round rounds[] = {
+    {8, 1024, 768, 9000, "balanced"}, {3, 2048, 320, 7000, "half"},
+    {64, 512, 192, 8000, "skew:1"},   {256, 128, 64, 3000, "skew:1"},
+    {1, 640, 704, 2500, "one"},       {5, 320, 640, 4000, "empty"},
+    {8, 64, 64, 100, "one"},          {2, 4096, 256, 300, "balanced"}};
+
+enum { SPARE = 128 /* rows behind the last */, SAMPLES = 3000, ROWS_SAMPLED = 40 };
+
+typedef uint16_t half_t; /* BF16 */
+
+/* An array on both sides. */
+struct both {
+    void *host, *device;
+    size_t bytes;
+};
+enum { X, DY, UP, DOWN, P, Z, H, Y, DX, DZ, H2, DP, DW_UP, DW_DOWN, PARTS, OFFSETS, N_ARRAYS };
+enum { FIRST_RESULT = Z, LAST_RESULT = DW_DOWN };
+
+struct test {
+    struct round r;
+    struct grouped *kernels;
+    int32_t *offsets;
+    int64_t *counts;
+    size_t R; /* rows with those that pad */
+    struct both a[N_ARRAYS];
+    uint64_t seed;
+};
+
+static void cuda(cudaError_t status) {
+    if (status == cudaSuccess) return;
+    tap_note("CUDA: %s", cudaGetErrorString(status));
+    exit(1);
+}
+
+static float to_float(half_t x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static half_t to_half(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (half_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void make(struct test *t, int k, size_t bytes) {
+    t->a[k].bytes = bytes;
+    t->a[k].host = memory_alloc(bytes);
+    cuda(cudaMalloc(&t->a[k].device, bytes));
+}
+
+static void put(struct test *t, int k) {
+    cuda(cudaMemcpy(t->a[k].device, t->a[k].host, t->a[k].bytes, cudaMemcpyHostToDevice));
+}
+
+static void get(struct test *t, int k) {
+    cuda(cudaMemcpy(t->a[k].host, t->a[k].device, t->a[k].bytes, cudaMemcpyDeviceToHost));
+}
+
+/* Normal times scale; in an array by rows, those that pad stay zero. */
+static void fill(struct test *t, int k, size_t n, float scale) {
+    half_t *x = t->a[k].host;
+    t->seed++;
+#pragma omp parallel for
+    for (size_t i = 0; i < n; i++) x[i] = to_half(scale * random_normal(t->seed, RANDOM_TEST, i));
+}
+
+static void clear_pads(struct test *t, int k, size_t cols) {
+    half_t *x = t->a[k].host;
+    for (int e = 0; e < t->r.E; e++) {
+        size_t end = (size_t)t->offsets[e] + (size_t)t->counts[e];
+        memset(x + end * cols, 0, ((size_t)t->offsets[e + 1] - end) * cols * sizeof *x);
+    }
+    put(t, k);
+}
+
+static void lay_out(struct test *t) {
+    double *weights = memory_alloc_array((size_t)t->r.E, sizeof *weights);
+    t->counts = memory_alloc_array((size_t)t->r.E, sizeof *t->counts);
+    t->offsets = memory_alloc_array((size_t)t->r.E + 1, sizeof *t->offsets);
+    routing_weights(t->r.routing, weights, t->r.E);
+    routing_counts(weights, t->counts, t->r.E, t->r.rows);
+    for (int e = 0; e < t->r.E; e++)
+        t->offsets[e + 1] = t->offsets[e] + (int32_t)((t->counts[e] + GROUPED_ROWS - 1) /
+                                                      GROUPED_ROWS * GROUPED_ROWS);
+    t->R = (size_t)t->offsets[t->r.E];
+    memory_free(weights);
+}
+
+static void open_round(struct test *t) {
+    lay_out(t);
+    size_t R = t->R + SPARE, D = (size_t)t->r.D, F = (size_t)t->r.F, E = (size_t)t->r.E, h = 2;
+    const size_t bytes[N_ARRAYS] = {[X] = R * D * h,
+                                    [DY] = R * D * h,
+                                    [UP] = E * 2 * F * D * h,
+                                    [DOWN] = E * D * F * h,
+                                    [P] = R * 4,
+                                    [Z] = R * 2 * F * h,
+                                    [H] = R * F * h,
+                                    [Y] = R * D * h,
+                                    [DX] = R * D * h,
+                                    [DZ] = R * 2 * F * h,
+                                    [H2] = R * F * h,
+                                    [DP] = R * 4,
+                                    [DW_UP] = E * 2 * F * D * 4,
+                                    [DW_DOWN] = E * D * F * 4,
+                                    [PARTS] = grouped_parts(R, t->r.F),
+                                    [OFFSETS] = (E + 1) * 4};
+    for (int k = 0; k < N_ARRAYS; k++) make(t, k, bytes[k]);
+    memcpy(t->a[OFFSETS].host, t->offsets, bytes[OFFSETS]);
+    put(t, OFFSETS);
+    fill(t, X, t->R * D, 1);
+    fill(t, DY, t->R * D, 1);
+    fill(t, UP, E * 2 * F * D, 1 / sqrtf((float)D));
+    fill(t, DOWN, E * D * F, 1 / sqrtf((float)F));
+    clear_pads(t, X, D);
+    clear_pads(t, DY, D);
+    put(t, UP);
+    put(t, DOWN);
+    float *p = t->a[P].host;
+    for (size_t i = 0; i < R; i++) p[i] = (float)random_uniform(5, RANDOM_TEST, i);
+    put(t, P);
+}
+
+static void close_round(struct test *t) {
+    for (int k = 0; k < N_ARRAYS; k++) {
+        memory_free(t->a[k].host);
+        cuda(cudaFree(t->a[k].device));
+    }
+    memory_free(t->offsets);
+    memory_free(t->counts);
+}
+
+/* All products on so many multiprocessors, results poisoned first; weights' gradients twice, the
+ * second time added. Results are then on the host. */
+static void run(struct test *t, int multiprocessors) {
+    struct grouped_rows r = {.offsets = t->a[OFFSETS].device,
+                             .E = t->r.E,
+                             .rows = (int)(t->R + SPARE),
+                             .multiprocessors = multiprocessors};
+    struct both *a = t->a;
+    int D = t->r.D, F = t->r.F;
+    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
+        cuda(cudaMemset(a[k].device, 0xff, a[k].bytes));
+    grouped_up(t->kernels, a[Z].device, a[H].device, a[X].device, a[UP].device, a[P].device, r, D,
+               F, 0);
+    grouped_forward(t->kernels, a[Y].device, a[H].device, a[DOWN].device, r, D, F, 0);
+    grouped_down_backward(t->kernels, a[DZ].device, a[H2].device, a[DP].device, a[PARTS].device,
+                          a[DY].device, a[Z].device, a[DOWN].device, a[P].device, r, D, F, 0);
+    grouped_backward(t->kernels, a[DX].device, a[DZ].device, a[UP].device, r, 2 * F, D, 0);
+    for (int add = 0; add < 2; add++) {
+        grouped_weights(t->kernels, a[DW_UP].device, a[DZ].device, a[X].device, r, 2 * F, D, add,
+                        0);
+        grouped_weights(t->kernels, a[DW_DOWN].device, a[DY].device, a[H2].device, r, D, F, add, 0);
+    }
+    cuda(cudaDeviceSynchronize());
+    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) get(t, k);
+}
+
+/* ---- against FP64 ---- */
+
+static double value(const struct test *t, int k, size_t i) {
+    return to_float(((const half_t *)t->a[k].host)[i]);
+}
+
+static int expert_of(const struct test *t, size_t row) {
+    int e = 0;
+    while (row >= (size_t)t->offsets[e + 1]) e++;
+    return e;
+}
+
+/* sum over n of a[i + j step_a] b[k + j step_b] */
+static double dot(const struct test *t, int a, size_t i, size_t step_a, int b, size_t k,
+                  size_t step_b, size_t n) {
+    double sum = 0;
+    for (size_t j = 0; j < n; j++) sum += value(t, a, i + j * step_a) * value(t, b, k + j * step_b);
+    return sum;
+}
+
+struct error {
+    double difference, norm;
+};
+
+static void note(struct error *e, double got, double want) {
+    e->difference += (got - want) * (got - want), e->norm += want * want;
+}
+
+static double relative(const struct error *e) {
+    return e->norm > 0 ? sqrt(e->difference / e->norm) : e->difference;
+}
+
+static size_t draw(struct test *t, size_t below) {
+    return (size_t)(random_bits(9, RANDOM_TEST, t->seed++) % below);
+}
+
+/* The results by rows, at random places; h and dz from the z that the device has. */
+static void check_rows(struct test *t) {
+    size_t D = (size_t)t->r.D, F = (size_t)t->r.F;
+    struct error z = {0, 0}, h = z, y = z, dx = z, dz = z, h2 = z;
+    const float *p = t->a[P].host;
+    for (int s = 0; s < SAMPLES; s++) {
+        size_t row = draw(t, t->R), f = draw(t, F), d = draw(t, D), e = (size_t)expert_of(t, row);
+        double gate = value(t, Z, row * 2 * F + f), up = value(t, Z, row * 2 * F + F + f),
+               sigmoid = 1 / (1 + exp(-gate)), a = gate * sigmoid * up,
+               dh = dot(t, DY, row * D, 1, DOWN, e * D * F + f, F, D);
+        note(&z, gate, dot(t, X, row * D, 1, UP, (e * 2 * F + f) * D, 1, D));
+        note(&z, up, dot(t, X, row * D, 1, UP, (e * 2 * F + F + f) * D, 1, D));
+        note(&h, value(t, H, row * F + f), p[row] * a);
+        note(&h2, value(t, H2, row * F + f), p[row] * a);
+        note(&y, value(t, Y, row * D + d), dot(t, H, row * F, 1, DOWN, (e * D + d) * F, 1, F));
+        note(&dz, value(t, DZ, row * 2 * F + f),
+             p[row] * dh * up * sigmoid * (1 + gate * (1 - sigmoid)));
+        note(&dz, value(t, DZ, row * 2 * F + F + f), p[row] * dh * gate * sigmoid);
+        note(&dx, value(t, DX, row * D + d),
+             dot(t, DZ, row * 2 * F, 1, UP, e * 2 * F * D + d, D, 2 * F));
+    }
+    double worst = fmax(fmax(fmax(relative(&z), relative(&h)), fmax(relative(&y), relative(&dx))),
+                        fmax(relative(&dz), relative(&h2)));
+    tap_ok(worst < 6e-3, "E %d, D %d, F %d, %s: rows against FP64: %.1e", t->r.E, t->r.D, t->r.F,
+           t->r.routing, worst);
+}
+
+static void check_dp(struct test *t) {
+    size_t D = (size_t)t->r.D, F = (size_t)t->r.F;
+    struct error dp = {0, 0};
+    for (int s = 0; s < ROWS_SAMPLED; s++) {
+        size_t row = draw(t, t->R), e = (size_t)expert_of(t, row);
+        double sum = 0;
+        for (size_t f = 0; f < F; f++) {
+            double gate = value(t, Z, row * 2 * F + f), up = value(t, Z, row * 2 * F + F + f);
+            sum += dot(t, DY, row * D, 1, DOWN, e * D * F + f, F, D) * gate / (1 + exp(-gate)) * up;
+        }
+        note(&dp, ((const float *)t->a[DP].host)[row], sum);
+    }
+    tap_ok(relative(&dp) < 6e-3, "E %d, D %d, F %d, %s: dp against FP64: %.1e", t->r.E, t->r.D,
+           t->r.F, t->r.routing, relative(&dp));
+}
+
+/* Twice the product, since it was added once; zeros where an expert has no rows. */
+static void check_weights(struct test *t) {
+    size_t D = (size_t)t->r.D, F = (size_t)t->r.F;
+    struct error up = {0, 0}, down = {0, 0};
+    for (int s = 0; s < SAMPLES; s++) {
+        size_t e = draw(t, (size_t)t->r.E), f = draw(t, F), g = draw(t, 2 * F), d = draw(t, D),
+               first = (size_t)t->offsets[e], n = (size_t)t->counts[e];
+        note(&up, ((const float *)t->a[DW_UP].host)[(e * 2 * F + g) * D + d],
+             2 * dot(t, DZ, first * 2 * F + g, 2 * F, X, first * D + d, D, n));
+        note(&down, ((const float *)t->a[DW_DOWN].host)[(e * D + d) * F + f],
+             2 * dot(t, DY, first * D + d, D, H2, first * F + f, F, n));
+    }
+    double worst = fmax(relative(&up), relative(&down));
+    tap_ok(worst < 1e-4, "E %d, D %d, F %d, %s: weights' gradients against FP64: %.1e", t->r.E,
+           t->r.D, t->r.F, t->r.routing, worst);
+}
+
+/* Rows that pad are zero, those behind the last are as they were. */
+static void check_places(struct test *t) {
+    const struct {
+        int k;
+        size_t cols; /* of 2 bytes */
+    } by_rows[] = {{Z, 2 * (size_t)t->r.F},
+                   {H, (size_t)t->r.F},
+                   {Y, (size_t)t->r.D},
+                   {DX, (size_t)t->r.D},
+                   {DZ, 2 * (size_t)t->r.F},
+                   {H2, (size_t)t->r.F},
+                   {DP, 2}};
+    size_t written = 0, not_zero = 0;
+    for (size_t i = 0; i < sizeof by_rows / sizeof *by_rows; i++) {
+        const half_t *x = t->a[by_rows[i].k].host;
+        size_t cols = by_rows[i].cols;
+        for (size_t j = t->R * cols; j < (t->R + SPARE) * cols; j++) written += x[j] != 0xffff;
+        for (int e = 0; e < t->r.E; e++)
+            for (size_t j = ((size_t)t->offsets[e] + (size_t)t->counts[e]) * cols;
+                 j < (size_t)t->offsets[e + 1] * cols; j++)
+                not_zero += (x[j] & 0x7fff) != 0;
+    }
+    tap_ok(written == 0 && not_zero == 0,
+           "E %d, D %d, F %d, %s: %zu written behind the rows, %zu not zero in rows that pad",
+           t->r.E, t->r.D, t->r.F, t->r.routing, written, not_zero);
+}
+
+/* The same bits again, and on 2, 10 and 64 multiprocessors. */
+static void check_bits(struct test *t) {
+    static const int multiprocessors[] = {0, 2, 10, 64};
+    void *first[N_ARRAYS];
+    int differ = 0;
+    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) {
+        first[k] = memory_alloc(t->a[k].bytes);
+        memcpy(first[k], t->a[k].host, t->a[k].bytes);
+    }
+    for (int i = 0; i < 4; i++) {
+        run(t, multiprocessors[i]);
+        for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
+            differ += memcmp(first[k], t->a[k].host, t->a[k].bytes) != 0;
+    }
+    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) memory_free(first[k]);
+    tap_ok(differ == 0,
+           "E %d, D %d, F %d, %s: the same bits again, and on 2, 10, 64 multiprocessors", t->r.E,
+           t->r.D, t->r.F, t->r.routing);
+}
+
+int main(int argc, char **argv) {
+    const char *why;
+    tap_open(&argc, &argv);
+    if (!getenv("TEST_BACKEND")) tap_skip_all("needs a GPU");
+    struct grouped *kernels = grouped_open(&why);
+    if (!kernels) tap_skip_all(why);
+    for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++) {
+        struct test t = {.r = rounds[i], .kernels = kernels, .seed = 100 * i};
+        open_round(&t);
+        run(&t, 0);
+        check_rows(&t);
+        check_dp(&t);
+        check_weights(&t);
+        check_places(&t);
+        check_bits(&t);
+        close_round(&t);
+    }
+    grouped_close(kernels);
+    return tap_close();
+}
