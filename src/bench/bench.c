@@ -204,14 +204,14 @@ static struct backend *open_with(void *context, enum experts_engine engine) {
     return run_backend(&c, choice->g);
 }
 
-static void bench_moe(struct choice *choice, const struct options *o, const struct sizes *z,
-                      FILE *csv) {
+static void bench_moe(struct backend *be, struct choice *choice, const struct options *o,
+                      const struct sizes *z, FILE *csv) {
     struct moe_wish wish = {.engine = (enum experts_engine)choice->c->engine.experts,
                             .routing = o->routing,
                             .experts = o->n_experts ? o->experts : &z->E,
                             .n = o->n_experts ? o->n_experts : 1,
                             .seconds = o->seconds};
-    moe_run(open_with, choice, z, &wish, csv);
+    moe_run(be, open_with, choice, z, &wish, csv);
 }
 
 int bench_main(int argc, char **argv) {
@@ -235,8 +235,7 @@ int bench_main(int argc, char **argv) {
         bench_gemm(be, &o, &kind.full, csv);
         backend_close(be);
     } else if (o.what == MOE) {
-        backend_close(be);
-        bench_moe(&choice, &o, &kind.full, csv);
+        bench_moe(be, &choice, &o, &kind.full, csv);
     } else {
         wrong = ops_run(be, open_chosen, &choice, &kind, csv);
     }

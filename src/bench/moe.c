@@ -7,7 +7,6 @@
 #include "bench/pair.h"
 #include "bench/routing.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -52,11 +51,6 @@ struct layer {
 };
 #define AT(k) (l->a[k].at[1])
 
-static int ascending(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* A different experts with chances in proportion to weights[E], of those that are left each time;
  * where those have no weight, the next ones from one on that the token gives. */
 static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t token) {
@@ -79,7 +73,7 @@ static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t t
         ids[a] = chosen;
     }
     memory_free(taken);
-    qsort(ids, (size_t)A, sizeof *ids, ascending);
+    routing_sort(ids, A);
 }
 
 static int32_t *choose_all(const struct sizes *z, const char *routing) {
@@ -230,9 +224,8 @@ static void run(open_engine *open, void *context, const struct sizes *z,
     memory_free(ids);
 }
 
-void moe_run(open_engine *open, void *context, const struct sizes *z, const struct moe_wish *wish,
-             FILE *csv) {
-    struct backend *be = open(context, EXPERTS_AUTO);
+void moe_run(struct backend *be, open_engine *open, void *context, const struct sizes *z,
+             const struct moe_wish *wish, FILE *csv) {
     printf("# backend %s (%s)\n# N %d, D %d, F %d, A %d, routing %s; forward, and forward with "
            "backward\n",
            be->name, be->details, z->N, z->D, z->F, z->A, wish->routing);

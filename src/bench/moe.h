@@ -20,7 +20,8 @@ struct moe_wish {
 /* A table on stdout and, where csv is not NULL, the same there, for each number of experts and
  * engine: times of the forward pass and of both, router, permutation and combination included, and
  * the rate of the FLOPs that are of use, 18 N A D F for both. The engines take turns. Experts per
- * token: z->A, or as many as there are. */
-void moe_run(open_engine *open, void *context, const struct sizes *z, const struct moe_wish *wish,
-             FILE *csv);
+ * token: z->A, or as many as there are. be, which is closed here, tells what it is; others from
+ * `open` are timed. */
+void moe_run(struct backend *be, open_engine *open, void *context, const struct sizes *z,
+             const struct moe_wish *wish, FILE *csv);
 #endif

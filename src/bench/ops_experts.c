@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "bench/operation.h"
+#include "bench/routing.h"
 #include <math.h>
-#include <stdlib.h>
 
 #define P(k) (d->p[k].at[side])
 
@@ -26,11 +26,6 @@ static struct routing routing_of(struct data *d, int side) {
                             .z = P(Z)};
 }
 
-static int ascending(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* A experts a token at random, all alike: the load of a balanced router. */
 static void choose_experts(struct data *d) {
     size_t A = (size_t)d->z.A, N = (size_t)d->z.N;
@@ -38,7 +33,7 @@ static void choose_experts(struct data *d) {
     for (size_t i = 0; i < N; i++) {
         for (size_t a = 0; a < A; a++)
             ids[i * A + a] = (int32_t)random_permute(i, a, (uint64_t)d->z.E);
-        qsort(ids + i * A, A, sizeof *ids, ascending);
+        routing_sort(ids + i * A, (int)A);
     }
     data_ints(d, ids, N * A);
     d->R = pair_rows(d->s, ids, N * A, d->z.E);

@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int skew_of(const char *name, double *sigma) {
@@ -25,6 +26,15 @@ int routing_weights(const char *name, double *weights, int E) {
     }
     for (int e = 0; e < E; e++) weights[e] /= sum;
     return 1;
+}
+
+static int ascending(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+void routing_sort(int32_t *ids, int A) {
+    qsort(ids, (size_t)A, sizeof *ids, ascending);
 }
 
 void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows) {

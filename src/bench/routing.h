@@ -8,6 +8,9 @@
  * shares; 0: no such name. */
 int routing_weights(const char *name, double *weights, int E);
 
+/* A token's A experts in ascending order, as `route` gives them. */
+void routing_sort(int32_t *ids, int A);
+
 /* Rows of each expert, rows in all: shares rounded. */
 void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows);
 #endif
