@@ -55,8 +55,7 @@ template <class T, int WIDTH>
 static __global__ void __launch_bounds__(WIDTH)
     backward(T *dz, float *dp, T *h, const T *dh, const T *z, const float *p, int F) {
     size_t row = static_cast<size_t>(blockIdx.x) * F;
-    dz += 2 * row, z += 2 * row, dh += row;
-    if (h) h += row;
+    dz += 2 * row, z += 2 * row, dh += row, h += row;
     float factor = p[blockIdx.x], dot = 0;
     for (int j = threadIdx.x * 8; j < F; j += WIDTH * 8) {
         float g[8], u[8], d[8];
@@ -71,7 +70,7 @@ static __global__ void __launch_bounds__(WIDTH)
         }
         store(dz + j, pack<T>(dgate));
         store(dz + F + j, pack<T>(dup));
-        if (h) store(h + j, pack<T>(out));
+        store(h + j, pack<T>(out));
     }
     dot = block_sum<WIDTH>(dot);
     if (threadIdx.x == 0) dp[blockIdx.x] = dot;

@@ -10,8 +10,8 @@ void swiglu_forward(enum real t, void *h, const void *z, const float *p, int R, 
                     cudaStream_t stream);
 
 /* From dh[R, F]: with s = sigmoid(g), a = g s u: dp[R] = sum_j dh a; dgate = p dh u s (1 + g (1 -
- * s)), dup = p dh g s. dz[R, 2F] may be z. h not NULL: h = p a is made again for the weight
- * gradient; h may be dh. */
+ * s)), dup = p dh g s. dz[R, 2F] may be z. h[R, F] = p a, made again for the weight
+ * gradient, may be dh. */
 void swiglu_backward(enum real t, void *dz, float *dp, void *h, const void *dh, const void *z,
                      const float *p, int R, int F, cudaStream_t stream);
 #ifdef __cplusplus
