@@ -42,18 +42,17 @@ template <int PRODUCT> struct results {
     const work &w;
     uint32_t boxes, loaded; /* shared memory */
     int lane;
-    uint32_t parity; /* of loaded */
-    int slot;        /* the place that is used next */
-    int step;        /* STEPS: nothing is held */
-    int expert;      /* whose results are held: of the tile */
-    int row, col;    /* of this warp's first */
-    float p[2];      /* UP, DOWN_BACKWARD: of row lane / 4 and of the one 8 further */
-    float dp[2];     /* DOWN_BACKWARD */
+    int slot;     /* the place that is used next */
+    int step;     /* STEPS: nothing is held */
+    int expert;   /* whose results are held: of the tile */
+    int row, col; /* of this warp's first */
+    float p[2];   /* UP, DOWN_BACKWARD: of row lane / 4 and of the one 8 further */
+    float dp[2];  /* DOWN_BACKWARD */
     uint32_t held[HELD];
 
     __device__ results(shared &s, const maps &m, const work &w, int warp)
         : m(m), w(w), boxes(shared_address(s.boxes[warp])), loaded(shared_address(&s.loaded[warp])),
-          lane(threadIdx.x % 32), parity(0), slot(0), step(STEPS) {}
+          lane(threadIdx.x % 32), slot(0), step(STEPS) {}
 
     /* A place whose last store, two ago, has been read. */
     __device__ __forceinline__ uint32_t free_box() {
@@ -236,10 +235,7 @@ template <int PRODUCT> struct results {
             send_h(held + HELD - 16, c);
             if (box == BOXES - 1) store_dp();
         } else if (part > 1) {
-            if (part == 2) {
-                hopper::barrier_wait(loaded, parity);
-                parity ^= 1;
-            }
+            if (part == 2) hopper::barrier_wait(loaded, box % 2); /* a tile has four */
             back_quarter(2 * (part - 2));
             if (part == 5) send_dz(c);
         }
@@ -262,9 +258,11 @@ template <int PRODUCT> struct results {
         return step < STEPS;
     }
 
-    /* DOWN_BACKWARD: its parts are spread over the steps of the tile that is under way. */
+    /* DOWN_BACKWARD's parts and WEIGHTS' boxes are spread over the steps of the tile that is under
+     * way: all at once, what is added to memory would hold up the loads. */
     __device__ __forceinline__ bool due(int at, int steps) const {
-        return holds() && (PRODUCT != DOWN_BACKWARD || step * steps <= at * STEPS);
+        constexpr bool SPREAD = PRODUCT == DOWN_BACKWARD || PRODUCT == WEIGHTS;
+        return holds() && (!SPREAD || step * steps <= at * STEPS);
     }
 
     /* The case labels are what keeps `held` in registers. */

@@ -2,10 +2,11 @@
  *
  * Work is numbered expert by expert; an item is what a cluster of two blocks does at a time, and
  * cluster c of C takes items c, c + C, ... The two blocks take two row tiles of one column tile and
- * share its columns' operand; the last row tile of an odd number goes two column tiles at a time,
- * which share the rows' operand. Within an expert the items run in strips SUPER_ROWS pairs of row
- * tiles high, all columns long, rows fastest: those at work at any time form a patch of the result
- * that is about square, whose operands fit into the L2 cache. */
+ * share its columns' operand; the last row tile of an odd number, and one of which an expert has
+ * only the first half, go two column tiles at a time, which share the rows' operand. Within an
+ * expert the items run in strips SUPER_ROWS pairs of row tiles high, all columns long, rows
+ * fastest: those at work at any time form a patch of the result that is about square, whose
+ * operands fit into the L2 cache. */
 #ifndef REGULON_KERNELS_GROUPED_TILES_CUH
 #define REGULON_KERNELS_GROUPED_TILES_CUH
 #include "grouped_sizes.h"
@@ -24,7 +25,7 @@ enum product { FORWARD, UP, BACKWARD, DOWN_BACKWARD, WEIGHTS };
 enum {
     CLUSTER = 2,
     STAGES = GROUPED_STAGES,
-    TILE_ROWS = GROUPED_ROWS,
+    TILE_ROWS = 2 * GROUPED_ROWS,
     TILE_COLS = GROUPED_COLS,
     TILE_DEPTH = GROUPED_UNIT,
     CONSUMER_WARPS = 8,
@@ -67,6 +68,7 @@ struct tile {
     int row;                /* first of the expert */
     int steps;
     bool shares_b; /* with the other block of the cluster; else a */
+    int n_rows;    /* of it that are the expert's: the rest are another's, or nobody's */
 };
 
 #if HOPPER
@@ -75,10 +77,19 @@ static __device__ __forceinline__ int rows_of(const shared &s, int expert) {
     return s.first_row[expert + 1] - s.first_row[expert];
 }
 
+/* The row tiles of an expert: pairs of them, and those that go alone, of which the last one may be
+ * a half. */
+struct row_tiles {
+    int pairs, alone;
+    bool half;
+};
+
 template <int PRODUCT>
-static __device__ int tiles_high(const shared &s, const work &w, int expert) {
-    if (PRODUCT != WEIGHTS) return rows_of(s, expert) / TILE_ROWS;
-    return w.add && rows_of(s, expert) == 0 ? 0 : w.tiles_high;
+static __device__ __forceinline__ row_tiles row_tiles_of(const work &w, int rows) {
+    int n = PRODUCT == WEIGHTS ? w.tiles_high : rows / TILE_ROWS;
+    const bool half = PRODUCT != WEIGHTS && rows % TILE_ROWS;
+    if (PRODUCT == WEIGHTS && w.add && rows == 0) n = 0;
+    return {n / 2, n % 2 + half, half};
 }
 
 /* WEIGHTS takes the experts with most rows first, since its items differ in length. */
@@ -100,8 +111,8 @@ template <int PRODUCT> static __device__ void count_items(shared &s, const work 
     for (int first = 0; first < w.E; first += 32) {
         int turn = first + lane, items = 0;
         if (turn < w.E) {
-            int high = tiles_high<PRODUCT>(s, w, s.turns[turn]);
-            items = high / 2 * w.tiles_wide + high % 2 * ((w.tiles_wide + 1) / 2);
+            row_tiles r = row_tiles_of<PRODUCT>(w, rows_of(s, s.turns[turn]));
+            items = r.pairs * w.tiles_wide + r.alone * ((w.tiles_wide + 1) / 2);
         }
         int sum = items;
         for (int step = 1; step < 32; step *= 2) {
@@ -128,33 +139,46 @@ template <int PRODUCT> static __device__ void make_tables(shared &s, const work 
 template <int PRODUCT> struct walk {
     const shared &s;
     const work &w;
-    int rank, turn, item, step;
+    int turn, item;
 
     __device__ walk(const shared &s, const work &w)
-        : s(s), w(w), rank(hopper::cluster_rank()), turn(0), item(blockIdx.x / CLUSTER),
-          step(gridDim.x / CLUSTER) {}
+        : s(s), w(w), turn(0),
+          item(static_cast<int>(blockIdx.x / CLUSTER) - static_cast<int>(gridDim.x / CLUSTER)) {}
 
-    __device__ bool next(tile &t) {
+    /* To the next tile; false: there is none. */
+    __device__ bool next() {
+        item += gridDim.x / CLUSTER;
         while (turn < w.E && item >= s.first_item[turn + 1]) turn++;
-        if (turn >= w.E) return false;
-        const int local = item - s.first_item[turn];
-        item += step;
+        return turn < w.E;
+    }
+
+    /* The tile it stands on. */
+    __device__ void get(tile &t) const {
+        const int local = item - s.first_item[turn], rank = hopper::cluster_rank();
         t.expert = s.turns[turn];
         t.row = s.first_row[t.expert];
         const int rows = s.first_row[t.expert + 1] - t.row;
-        const int high = PRODUCT == WEIGHTS ? w.tiles_high : rows / TILE_ROWS, pairs = high / 2;
+        const row_tiles r = row_tiles_of<PRODUCT>(w, rows);
         t.steps = PRODUCT == WEIGHTS ? rows / TILE_DEPTH : w.steps;
-        t.shares_b = local < pairs * w.tiles_wide;
+        t.shares_b = local < r.pairs * w.tiles_wide;
         if (t.shares_b) {
             const int strip = local / (SUPER_ROWS * w.tiles_wide),
                       within = local - strip * SUPER_ROWS * w.tiles_wide;
-            const int tall = min(+SUPER_ROWS, pairs - strip * SUPER_ROWS);
+            const int tall = min(+SUPER_ROWS, r.pairs - strip * SUPER_ROWS);
             t.wide = within / tall;
             t.high = (strip * SUPER_ROWS + within - t.wide * tall) * 2 + rank;
         } else { /* may lie past the right edge: zeros are read, nothing is written */
-            t.wide = (local - pairs * w.tiles_wide) * 2 + rank;
-            t.high = high - 1;
+            const int past = local - r.pairs * w.tiles_wide, a_row = (w.tiles_wide + 1) / 2,
+                      which = past >= a_row;
+            t.wide = (past - which * a_row) * 2 + rank;
+            t.high = 2 * r.pairs + which;
         }
+        t.n_rows = rows - t.high * TILE_ROWS;
+    }
+
+    __device__ bool next(tile &t) {
+        if (!next()) return false;
+        get(t);
         return true;
     }
 };

@@ -50,7 +50,7 @@ struct pieces {
 template <class T, int THREADS>
 static __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 2 : 1)
     cross_entropy(T *dlogits, double *losses, const float *logits, const int32_t *targets,
-                  const float *weights, float scale, int V) {
+                  const float *weights, const float *scale_at, int V) {
     const size_t row = static_cast<size_t>(blockIdx.x) * V;
     const int target = targets[blockIdx.x];
     const pieces at(row, V);
@@ -86,6 +86,7 @@ static __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 2 : 1)
                              (static_cast<double>(most) + log(static_cast<double>(sum)) -
                               static_cast<double>(logit));
     if (!dx) return;
+    const float scale = *scale_at;
     const gradient g = {most, scale * weight / sum, scale * weight, target};
     if (lone < V) dx[lone] = from_float<T>(g(x[lone], lone));
     const int rounds = ceil_div(n_fours, THREADS * BATCH);
@@ -110,8 +111,8 @@ static __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 2 : 1)
 }
 
 void loss_forward_backward(enum real t, void *dlogits, double *losses, const float *logits,
-                           const int32_t *targets, const float *weights, float scale, int n, int V,
-                           cudaStream_t stream) {
+                           const int32_t *targets, const float *weights, const float *scale, int n,
+                           int V, cudaStream_t stream) {
     assert(V > 0 && aligned16(dlogits) && aligned16(logits));
     if (n == 0) return;
     for_type(t, [&](auto zero) {

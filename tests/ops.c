@@ -397,23 +397,24 @@ static void test_head(struct test *t) {
                 w = pair_normal(t->s, PAIR_REAL, area(r.V, r.D), 0.2f),
                 targets = pair_ints(t->s, labels, (size_t)r.N),
                 weights = pair_normal(t->s, PAIR_FLOAT, (size_t)r.N, 1),
+                scale = pair_normal(t->s, PAIR_FLOAT, 1, 0.03f),
                 dx = pair_poisoned(t->s, PAIR_REAL, area(r.N, r.D)),
                 dw = pair_poisoned(t->s, PAIR_FLOAT, area(r.V, r.D)),
                 loss = pair_zeros(t->s, PAIR_DOUBLE, 1);
     for (int adds = 0; adds < 2; adds++) {
-        BOTH(be->head(be, AT(dx), AT(dw), AT(loss), AT(x), AT(w), AT(targets), AT(weights), 0.03f,
-                      r.N, r.V, r.D, adds));
+        BOTH(be->head(be, AT(dx), AT(dw), AT(loss), AT(x), AT(w), AT(targets), AT(weights),
+                      AT(scale), r.N, r.V, r.D, adds));
         check(t, "head: dx", &dx);
         check(t, adds ? "head: dw, added" : "head: dw", &dw);
     }
-    BOTH(be->head(be, NULL, NULL, AT(loss), AT(x), AT(w), AT(targets), AT(weights), 1, r.N, r.V,
+    BOTH(be->head(be, NULL, NULL, AT(loss), AT(x), AT(w), AT(targets), AT(weights), NULL, r.N, r.V,
                   r.D, 0));
     double most = t->most;
     t->most = 1e-5; /* logits and losses are FP32 on both sides */
     check(t, "head: loss", &loss);
     t->most = most;
-    struct pair *all[] = {&x, &w, &targets, &weights, &dx, &dw, &loss};
-    for (int k = 0; k < 7; k++) pair_free(t->s, all[k]);
+    struct pair *all[] = {&x, &w, &targets, &weights, &scale, &dx, &dw, &loss};
+    for (int k = 0; k < 8; k++) pair_free(t->s, all[k]);
     memory_free(labels);
 }
 
@@ -470,6 +471,7 @@ static void test_round(struct test *t, const struct round *r) {
     t->s = &t->sides;
     t->most = t->sides.be[1]->real_bytes == 2 ? 1e-2 : 1e-5;
     struct work w = {.N = r->N,
+                     .longest = r->N / 3,
                      .D = r->D,
                      .F = r->F,
                      .E = r->E,

@@ -81,11 +81,21 @@ struct adamw {
 
 /* What a backend may have to serve, for its work space. */
 struct work {
-    int N; /* tokens of a micro-batch at most */
+    int N;       /* tokens of a micro-batch at most */
+    int longest; /* of them of a document, usually; 0: any number */
     int D, F, E, A, V;
     struct attention_shape attention;
     double theta; /* of RoPE */
     int backward; /* 0: forward passes only */
+};
+
+/* A part of a micro-batch's work that a backend may record and replay: it is the same whenever all
+ * this is. What lies in backend memory may differ. */
+struct recording {
+    const void *owner; /* of the arrays that it works on */
+    const char *name;  /* a constant */
+    int N;
+    int accumulate; /* gradients are added to */
 };
 
 /* What time is spent on. */
@@ -140,6 +150,13 @@ struct backend {
     enum clock (*clock)(struct backend *be, enum clock what);
     /* Seconds since the last call, by kind; after a download, which waits for the work. */
     void (*clock_read)(struct backend *be, double seconds[N_CLOCKS]);
+
+    /* ---- work that is repeated ---- */
+    /* 1: the work was recorded before and is enqueued. 0: the caller does it, and calls `recorded`
+     * behind it. It may neither upload, download, turn the clock nor communicate, and nothing of it
+     * may be asked of the host in between. Recordings end with the next `reserve`. */
+    int (*replay)(struct backend *be, struct recording what);
+    void (*recorded)(struct backend *be);
 
     /* Tells a profiler that waits for it to begin (1) or to end (0) recording; the work so far is
      * done then. Without has_profiler: nothing. */
@@ -250,11 +267,11 @@ struct backend {
 
     /* Cross-entropy fused with the head: logits = x w^T, w[V, D], chunk by chunk, never whole.
      * loss[0] += the sum of weights[i] * (lse - logit[target]) over the targets that count (not
-     * -100), FP64. With dx: dx[N, D] = scale * gradient, dw[V, D] (+)= likewise; without (NULL):
-     * the loss alone. */
+     * -100), FP64. With dx: dx[N, D] = scale[0] * gradient, dw[V, D] (+)= likewise; without
+     * (NULL): the loss alone, and scale may be NULL. */
     void (*head)(struct backend *be, real_t *dx, float *dw, double *loss, const real_t *x,
-                 const real_t *w, const int32_t *targets, const float *weights, float scale, int N,
-                 int V, int D, int accumulate);
+                 const real_t *w, const int32_t *targets, const float *weights, const float *scale,
+                 int N, int V, int D, int accumulate);
 
     /* sum[0] += the sum of x[i]^2; FP64, fixed order */
     void (*sum_squares)(struct backend *be, double *sum, const float *x, size_t n);
@@ -292,6 +309,7 @@ struct backend_options {
     enum exchange_engine exchange;
     int deterministic; /* same bits run to run, also where that is slower */
     int fp32;          /* compute in FP32 also where BF16 is usual */
+    int no_graph;      /* do not record work */
 };
 
 /* 1 if this build has the backend of this name. */

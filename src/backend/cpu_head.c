@@ -28,9 +28,10 @@ static double token_loss(float *logits, int V, int32_t target, float weight, flo
 }
 
 static void head(struct backend *be, real_t *dxv, float *dw, double *total, const real_t *xv,
-                 const real_t *w, const int32_t *targets, const float *weights, float scale, int N,
-                 int V, int D, int accumulate) {
+                 const real_t *w, const int32_t *targets, const float *weights, const float *scale,
+                 int N, int V, int D, int accumulate) {
     double loss = 0;
+    float factor = scale ? *scale : 1;
     size_t room = (size_t)CPU_CHUNK * (size_t)V;
     float *logits = cpu_scratch(be, room);
     for (int first = 0; first < N; first += CPU_CHUNK) {
@@ -41,7 +42,7 @@ static void head(struct backend *be, real_t *dxv, float *dw, double *total, cons
 #pragma omp parallel for
         for (int i = 0; i < n; i++)
             losses[i] = token_loss(logits + (size_t)i * (size_t)V, V, targets[first + i],
-                                   weights[first + i], scale);
+                                   weights[first + i], factor);
         for (int i = 0; i < n; i++) loss += losses[i];
         if (!dxv) continue;
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, n, D, V, 1, logits, V, w, D, 0,

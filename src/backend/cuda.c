@@ -81,6 +81,7 @@ static void check_sizes(const struct backend *be, const struct work *w) {
 static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
     s->work = w;
+    cuda_graph_forget(be);
     check_sizes(be, &w);
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);
@@ -115,6 +116,7 @@ static char *describe(const struct cuda_state *s) {
 static void cuda_close(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     cuda_wait(be);
+    cuda_graph_close(be);
     cuda_collectives_close(be);
     cuda_attention_close(be);
     cuda_experts_close(be);
@@ -164,5 +166,6 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     cuda_fill_head(be);
     cuda_fill_optimizer(be);
     cuda_fill_collectives(be);
+    cuda_fill_graph(be);
     be->reserve = reserve;
 }

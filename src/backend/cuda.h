@@ -24,6 +24,7 @@ struct cuda_state {
     struct cuda_attention *attention; /* cuda_attention.c */
     struct cuda_comm *comm;           /* cuda_collectives.c */
     struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
+    struct cuda_graphs *graphs;       /* cuda_graph.c */
     void *scratch;                    /* of one call at a time on the main stream */
     float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
     void *dlogits;          /* [chunk, V] */
@@ -61,9 +62,12 @@ void cuda_fill_exchange(struct backend *be);
 void cuda_fill_head(struct backend *be);
 void cuda_fill_optimizer(struct backend *be);
 void cuda_fill_collectives(struct backend *be);
+void cuda_fill_graph(struct backend *be);
 
 void cuda_memory_close(struct backend *be);
 void cuda_clock_close(struct backend *be);
+void cuda_graph_forget(struct backend *be); /* all recordings */
+void cuda_graph_close(struct backend *be);
 void cuda_gemm_open(struct backend *be);
 void cuda_gemm_close(struct backend *be);
 /* Plans for what was reserved; before it, nothing. */
@@ -71,6 +75,8 @@ void cuda_attention_reserve(struct backend *be);
 void cuda_attention_close(struct backend *be);
 size_t cuda_attention_scratch(const struct backend *be);
 const char *cuda_attention_name(const struct backend *be);
+/* Which kernels this micro-batch's documents get: a number for each choice there is. */
+int cuda_attention_choice(const struct backend *be);
 void cuda_collectives_close(struct backend *be);
 /* The experts' engine, of which there are two, for what is reserved; sets row_unit. The name is not
  * to be freed. */

@@ -16,9 +16,9 @@ struct cuda_attention {
     int32_t *host_begin, *host_end; /* the same, while they are made */
 #ifdef HAVE_CUDNN
     struct cudnn_target on;
-    struct cudnn_attention *cudnn; /* NULL: not used */
-    int32_t *table, *host_table;   /* where cuDNN finds the documents */
-    int by_cudnn;                  /* this micro-batch */
+    struct cudnn_attention *plans[CUDA_PLANS]; /* for few and for many documents; NULL: not used */
+    struct cudnn_attention *plan;              /* of this micro-batch; NULL: it is not cuDNN's */
+    int32_t *table, *host_table;               /* where cuDNN finds the documents */
 #endif
     int N;
 };
@@ -31,9 +31,12 @@ static void documents(struct backend *be, const int32_t *cu, int n) {
     struct cuda_attention *a = cuda_state(be)->attention;
     a->N = n ? cu[n] : 0;
 #ifdef HAVE_CUDNN
-    a->by_cudnn = a->cudnn && cudnn_attention_table(a->cudnn, a->host_table, cu, n);
-    if (a->by_cudnn) {
-        be->upload(be, a->table, a->host_table, cudnn_attention_table_bytes(a->cudnn));
+    a->plan = NULL;
+    for (int i = 0; i < CUDA_PLANS && !a->plan; i++)
+        if (a->plans[i] && cudnn_attention_table(a->plans[i], a->host_table, cu, n))
+            a->plan = a->plans[i];
+    if (a->plan) {
+        be->upload(be, a->table, a->host_table, cudnn_attention_table_bytes(a->plan));
         return;
     }
 #endif
@@ -50,8 +53,8 @@ static void attention(struct backend *be, real_t *out, float *lse, const real_t 
     struct cuda_attention *a = state->attention;
     if (a->N == 0) return;
 #ifdef HAVE_CUDNN
-    if (a->by_cudnn) {
-        cudnn_attention_forward(a->cudnn, out, lse, qkv, a->table, state->scratch, a->N);
+    if (a->plan) {
+        cudnn_attention_forward(a->plan, out, lse, qkv, a->table, state->scratch, a->N);
         return;
     }
 #endif
@@ -65,8 +68,8 @@ static void attention_gradient(struct backend *be, real_t *dqkv, const real_t *d
     struct cuda_attention *a = state->attention;
     if (a->N == 0) return;
 #ifdef HAVE_CUDNN
-    if (a->by_cudnn) {
-        cudnn_attention_backward(a->cudnn, dqkv, dout, out, lse, qkv, a->table, state->scratch,
+    if (a->plan) {
+        cudnn_attention_backward(a->plan, dqkv, dout, out, lse, qkv, a->table, state->scratch,
                                  a->N);
         return;
     }
@@ -75,19 +78,38 @@ static void attention_gradient(struct backend *be, real_t *dqkv, const real_t *d
                    sizes_of(s), state->stream);
 }
 
+#ifdef HAVE_CUDNN
+/* Plans for few and for many documents, if they are not the same; 0: why says why there are none.
+ */
+static int plan_cudnn(struct cuda_state *s, char *why, size_t size) {
+    struct cuda_attention *a = s->attention;
+    for (int i = 0; i < CUDA_PLANS; i++) {
+        int documents = cuda_cudnn_documents(&s->work, i);
+        if (i > 0 && documents == cuda_cudnn_documents(&s->work, i - 1)) break;
+        a->plans[i] = cudnn_attention_new(a->on, cuda_cudnn_sizes(&s->work, documents), why, size);
+        if (a->plans[i]) continue;
+        while (i > 0) cudnn_attention_free(a->plans[--i]), a->plans[i] = NULL;
+        return 0;
+    }
+    return 1;
+}
+#endif
+
 /* cuDNN's plans, or why there are none. */
 static void open_cudnn(struct backend *be, char *why, size_t size) {
 #ifdef HAVE_CUDNN
     struct cuda_state *s = cuda_state(be);
     struct cuda_attention *a = s->attention;
+    size_t most = 0;
     why[0] = 0;
     if (!cuda_cudnn_serves(&s->work, be->real_bytes, &s->options, why, size)) return;
     if (!cudnn_graph_open(&a->on, s->stream, why, size)) return;
-    a->cudnn = cudnn_attention_new(a->on, cuda_cudnn_sizes(&s->work), why, size);
-    if (!a->cudnn) return;
-    a->table = be->alloc(be, cudnn_attention_table_bytes(a->cudnn));
-    a->host_table = memory_alloc(cudnn_attention_table_bytes(a->cudnn));
-    cudnn_attention_describe(a->cudnn, a->name, sizeof a->name);
+    if (!plan_cudnn(s, why, size)) return;
+    for (int i = 0; i < CUDA_PLANS; i++)
+        if (a->plans[i]) most = cudnn_attention_table_bytes(a->plans[i]);
+    a->table = be->alloc(be, most);
+    a->host_table = memory_alloc(most);
+    cudnn_attention_describe(a->plans[0], a->name, sizeof a->name);
 #else
     (void)be;
     snprintf(why, size, "this build has none");
@@ -116,14 +138,27 @@ size_t cuda_attention_scratch(const struct backend *be) {
     size_t most = cuda_own_scratch(&s->work);
 #ifdef HAVE_CUDNN
     const struct cuda_attention *a = s->attention;
-    if (a->cudnn && cudnn_attention_scratch(a->cudnn) > most)
-        most = cudnn_attention_scratch(a->cudnn);
+    for (int i = 0; i < CUDA_PLANS; i++)
+        if (a->plans[i] && cudnn_attention_scratch(a->plans[i]) > most)
+            most = cudnn_attention_scratch(a->plans[i]);
 #endif
     return most;
 }
 
 const char *cuda_attention_name(const struct backend *be) {
     return cuda_state(be)->attention->name;
+}
+
+int cuda_attention_choice(const struct backend *be) {
+#ifdef HAVE_CUDNN
+    const struct cuda_attention *a = cuda_state(be)->attention;
+    for (int i = 0; i < CUDA_PLANS; i++)
+        if (a->plan && a->plan == a->plans[i]) return i + 1;
+    return 0;
+#else
+    (void)be;
+    return 0;
+#endif
 }
 
 void cuda_fill_attention(struct backend *be) {
@@ -136,9 +171,9 @@ void cuda_attention_close(struct backend *be) {
     struct cuda_attention *a = cuda_state(be)->attention;
     if (!a) return;
 #ifdef HAVE_CUDNN
-    if (a->cudnn) be->release(be, a->table);
+    if (a->table) be->release(be, a->table);
     memory_free(a->host_table);
-    cudnn_attention_free(a->cudnn);
+    for (int i = 0; i < CUDA_PLANS; i++) cudnn_attention_free(a->plans[i]);
     cudnn_graph_close(&a->on);
 #endif
     be->release(be, a->begin);

@@ -6,8 +6,8 @@
 #include "optimizer.h"
 
 static void head(struct backend *be, real_t *dx, float *dw, double *loss, const real_t *x,
-                 const real_t *w, const int32_t *targets, const float *weights, float scale, int N,
-                 int V, int D, int accumulate) {
+                 const real_t *w, const int32_t *targets, const float *weights, const float *scale,
+                 int N, int V, int D, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     if (dx && N == 0 && !accumulate) be->zero(be, dw, (size_t)V * (size_t)D * sizeof *dw);
     for (int first = 0; first < N; first += s->chunk) {

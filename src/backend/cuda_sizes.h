@@ -36,7 +36,10 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
  * cudnn_sizes.h). */
 size_t cuda_own_scratch(const struct work *w);
 size_t cuda_cudnn_scratch(const struct work *w, size_t workspace);
-struct cudnn_attention_sizes cuda_cudnn_sizes(const struct work *w);
+struct cudnn_attention_sizes cuda_cudnn_sizes(const struct work *w, int documents);
+/* For how many documents its plans are made: first for as many as there are where they are long. */
+enum { CUDA_PLANS = 2 };
+int cuda_cudnn_documents(const struct work *w, int plan);
 
 /* 1 when these options and sizes let cuDNN do the attention, else 0 and the reason in why[size]. A
  * build, a device or a cuDNN may still refuse. */

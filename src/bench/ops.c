@@ -236,6 +236,7 @@ static double time_operation(struct sides *s, const struct operation *o, const s
 
 void ops_reserve(struct backend *be, const struct sizes *z) {
     be->reserve(be, (struct work){.N = z->N,
+                                  .longest = z->document,
                                   .D = z->D,
                                   .F = z->F,
                                   .E = z->E,

@@ -240,7 +240,7 @@ static void make_head(struct data *d) {
 }
 
 static void run_head(struct data *d, struct backend *be, int side) {
-    be->head(be, NULL, NULL, P(4), P(1), P(2), P(0), P(3), 1, d->z.N, d->z.V, d->z.D,
+    be->head(be, NULL, NULL, P(4), P(1), P(2), P(0), P(3), NULL, d->z.N, d->z.V, d->z.D,
              /*accumulate=*/0);
 }
 
@@ -253,10 +253,11 @@ static void make_head_gradient(struct data *d) {
     make_head(d);
     data_write(d, PAIR_REAL, area(d->z.N, d->z.D));
     data_write(d, PAIR_FLOAT, area(d->z.V, d->z.D));
+    data_read(d, PAIR_FLOAT, 1, 0.01f);
 }
 
 static void run_head_gradient(struct data *d, struct backend *be, int side) {
-    be->head(be, P(5), P(6), P(4), P(1), P(2), P(0), P(3), 0.01f, d->z.N, d->z.V, d->z.D,
+    be->head(be, P(5), P(6), P(4), P(1), P(2), P(0), P(3), P(7), d->z.N, d->z.V, d->z.D,
              /*accumulate=*/0);
 }
 

@@ -49,6 +49,7 @@ struct config {
 
     struct {
         int experts, attention, exchange;
+        int cuda_graph;
     } engine;
 
     struct {

@@ -18,6 +18,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
            r = be->real_bytes, HK = (size_t)(s.H * s.K), rows;
     be->reserve(be, (struct work){.N = capacity,
+                                  .longest = (int)c->dataset.max_seq_length,
                                   .D = s.D,
                                   .F = s.F,
                                   .E = s.E,
@@ -42,6 +43,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->targets = be->alloc(be, N * sizeof(int32_t));
     m->positions = be->alloc(be, N * sizeof(int32_t));
     m->target_weights = be->alloc(be, N * sizeof(float));
+    m->loss_scale = be->alloc(be, sizeof *m->loss_scale);
     m->x = be->alloc(be, N * D * r);
     m->xn = be->alloc(be, N * D * r);
     m->delta = be->alloc(be, N * D * r);
@@ -67,12 +69,35 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
 void model_free(struct model *m) {
     if (!m) return;
     struct backend *be = m->be;
-    void *const all[] = {m->weights,   m->bias,           m->grads,  m->tokens,     m->targets,
-                         m->positions, m->target_weights, m->x,      m->xn,         m->delta,
-                         m->logits,    m->rstd,           m->y,      m->dx,         m->dxn,
-                         m->dattended, m->dqkv,           m->dp,     m->dp_rows,    m->counts,
-                         m->P,         m->entropy,        m->z,      m->all_counts, m->dprobs,
-                         m->dz,        m->sums,           m->masters};
+    void *const all[] = {m->weights,
+                         m->bias,
+                         m->grads,
+                         m->tokens,
+                         m->targets,
+                         m->positions,
+                         m->target_weights,
+                         m->loss_scale,
+                         m->x,
+                         m->xn,
+                         m->delta,
+                         m->logits,
+                         m->rstd,
+                         m->y,
+                         m->dx,
+                         m->dxn,
+                         m->dattended,
+                         m->dqkv,
+                         m->dp,
+                         m->dp_rows,
+                         m->counts,
+                         m->P,
+                         m->entropy,
+                         m->z,
+                         m->all_counts,
+                         m->dprobs,
+                         m->dz,
+                         m->sums,
+                         m->masters};
     recompute_free_layers(m);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     memory_free(m->host_sums);
@@ -154,12 +179,15 @@ static void load_batch(struct model *m, const struct batch *b) {
     be->documents(be, b->cu_seqlens, b->n_documents);
 }
 
-void model_forward(struct model *m, const struct batch *b) {
+/* 1: the backend has this pass recorded, and repeats it. */
+static int replays(struct model *m, const char *pass, int accumulate) {
+    return m->be->replay(
+        m->be, (struct recording){.owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
+}
+
+static void forward(struct model *m) {
     struct backend *be = m->be;
     const struct params *p = m->params;
-    watchdog_phase(WATCHDOG_FORWARD, -1);
-    be->clock(be, CLOCK_FORWARD);
-    load_batch(m, b);
     int N = m->N, D = m->s.D;
     be->embed(be, m->x, model_weight(m, p->embed), m->tokens, N, D);
     const real_t *x = m->x, *delta = NULL;
@@ -175,12 +203,23 @@ void model_forward(struct model *m, const struct batch *b) {
         x = y->x2, delta = m->delta;
     }
     be->add_norm(be, m->x, m->xn, m->rstd, x, delta, model_weight(m, p->norm), m->s.eps, N, D);
+}
+
+void model_forward(struct model *m, const struct batch *b) {
+    struct backend *be = m->be;
+    watchdog_phase(WATCHDOG_FORWARD, -1);
+    be->clock(be, CLOCK_FORWARD);
+    load_batch(m, b);
+    if (!replays(m, "forward pass", 0)) {
+        forward(m);
+        be->recorded(be);
+    }
     be->clock(be, CLOCK_OTHER);
 }
 
 void model_loss(struct model *m, double *loss) {
     m->be->head(m->be, NULL, NULL, loss, m->xn, model_weight(m, m->params->head), m->targets,
-                m->target_weights, 1, m->N, m->s.V, m->s.D, /*accumulate=*/0);
+                m->target_weights, NULL, m->N, m->s.V, m->s.D, /*accumulate=*/0);
 }
 
 void model_logits(struct model *m, real_t *logits) {
@@ -211,16 +250,13 @@ void model_balance(struct model *m, double weight) {
                                  .weight = weight});
 }
 
-void model_backward(struct model *m, double loss_scale, double balance_weight) {
+static void backward(struct model *m) {
     struct backend *be = m->be;
     const struct params *p = m->params;
     int N = m->N, D = m->s.D, L = m->s.L;
-    watchdog_phase(WATCHDOG_BACKWARD, -1);
-    be->clock(be, CLOCK_BACKWARD);
-    model_balance(m, balance_weight);
     be->head(be, m->dxn, model_grad(m, p->head), m->sums + SUMS_LOSS, m->xn,
-             model_weight(m, p->head), m->targets, m->target_weights, (float)loss_scale, N, m->s.V,
-             D, m->has_grads);
+             model_weight(m, p->head), m->targets, m->target_weights, m->loss_scale, N, m->s.V, D,
+             m->has_grads);
     be->zero(be, m->dx, (size_t)N * (size_t)D * be->real_bytes);
     be->norm_backward(be, m->dx, model_grad(m, p->norm), m->dxn, m->x, m->rstd,
                       model_weight(m, p->norm), N, D);
@@ -236,6 +272,19 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
                           model_weight(m, p->layers[l].norm1), N, D);
     }
     be->embed_backward(be, model_grad(m, p->embed), m->dx, m->tokens, N, D, m->s.V);
+}
+
+void model_backward(struct model *m, double loss_scale, double balance_weight) {
+    struct backend *be = m->be;
+    float scale = (float)loss_scale;
+    watchdog_phase(WATCHDOG_BACKWARD, -1);
+    be->clock(be, CLOCK_BACKWARD);
+    be->upload(be, m->loss_scale, &scale, sizeof scale);
+    model_balance(m, balance_weight);
+    if (!replays(m, "backward pass", m->has_grads)) {
+        backward(m);
+        be->recorded(be);
+    }
     m->has_grads = 1;
     be->clock(be, CLOCK_OTHER);
 }

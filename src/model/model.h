@@ -60,7 +60,7 @@ struct model {
     /* the micro-batch, in backend memory */
     int N;
     int32_t *tokens, *targets, *positions;
-    float *target_weights;
+    float *target_weights, *loss_scale;
     const struct batch *batch; /* borrowed until the next model_forward */
 
     /* shared by the layers */

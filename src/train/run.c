@@ -48,6 +48,7 @@ struct backend_options run_options(const struct config *c) {
     return (struct backend_options){.experts = c->engine.experts,
                                     .attention = c->engine.attention,
                                     .exchange = c->engine.exchange,
+                                    .no_graph = !c->engine.cuda_graph,
                                     .deterministic = c->deterministic,
                                     .fp32 = c->precision.recipe == PRECISION_FP32};
 }
