@@ -100,10 +100,9 @@ template <int PRODUCT> static __device__ void multiply(shared &s, const work &w,
     };
 
     while (AHEAD ? more : tiles.next(t)) {
-        const bool idle = PRODUCT != WEIGHTS && t.n_rows <= half * 64;
         int row = (PRODUCT == WEIGHTS ? 0 : t.row) + t.high * TILE_ROWS + warp * 16;
         float factors[2] = {0, 0};
-        if (PRODUCT == UP && !idle)
+        if (PRODUCT == UP && row < w.rows)
             factors[0] = w.p[row + lane / 4], factors[1] = w.p[row + lane / 4 + 8];
         if (PRODUCT == WEIGHTS && t.steps == 0) {
             out.store_rest();
@@ -116,15 +115,12 @@ template <int PRODUCT> static __device__ void multiply(shared &s, const work &w,
             const uint64_t a = hopper::descriptor(A_MN, shared_address(s.a[stage]) +
                                                             half * (A_BYTES / 2)),
                            b = hopper::descriptor(B_MN, shared_address(s.b[stage]));
-            if (!idle) {
-                hopper::wgmma_fence();
+            hopper::wgmma_fence();
 #pragma unroll
-                for (int k = 0; k < TILE_DEPTH / 16; k++)
-                    hopper::wgmma_64x256x16<A_MN, B_MN>(acc, a + k * hopper::k16(A_MN),
-                                                        b + k * hopper::k16(B_MN),
-                                                        k > 0 || step > 0);
-                hopper::wgmma_commit();
-            }
+            for (int k = 0; k < TILE_DEPTH / 16; k++)
+                hopper::wgmma_64x256x16<A_MN, B_MN>(acc, a + k * hopper::k16(A_MN),
+                                                    b + k * hopper::k16(B_MN), k > 0 || step > 0);
+            hopper::wgmma_commit();
             if (out.due(step, t.steps)) out.store_next();
             delay(warp);
             hopper::wgmma_wait<1>();
@@ -139,7 +135,7 @@ template <int PRODUCT> static __device__ void multiply(shared &s, const work &w,
             tiles.get(t);
             row = t.row + t.high * TILE_ROWS + warp * 16;
         }
-        if (!idle) {
+        if (PRODUCT == WEIGHTS || t.n_rows > half * 64) { /* else they are another expert's */
             out.begin(t, row, factors);
             out.take(acc);
         }

@@ -2,8 +2,9 @@
  *
  * Work is numbered expert by expert; an item is what a cluster of two blocks does at a time, and
  * cluster c of C takes items c, c + C, ... The two blocks take two row tiles of one column tile and
- * share its columns' operand; the last row tile of an odd number, and one of which an expert has
- * only the first half, go two column tiles at a time, which share the rows' operand. Within an
+ * share its columns' operand; the last row tile of an odd number goes two column tiles at a time,
+ * which share the rows' operand. Of a last tile an expert may have only the first half of the rows:
+ * it is multiplied whole, and that half stored. Within an
  * expert the items run in strips SUPER_ROWS pairs of row tiles high, all columns long, rows
  * fastest: those at work at any time form a patch of the result that is about square, whose
  * operands fit into the L2 cache. */
@@ -77,19 +78,9 @@ static __device__ __forceinline__ int rows_of(const shared &s, int expert) {
     return s.first_row[expert + 1] - s.first_row[expert];
 }
 
-/* The row tiles of an expert: pairs of them, and those that go alone, of which the last one may be
- * a half. */
-struct row_tiles {
-    int pairs, alone;
-    bool half;
-};
-
-template <int PRODUCT>
-static __device__ __forceinline__ row_tiles row_tiles_of(const work &w, int rows) {
-    int n = PRODUCT == WEIGHTS ? w.tiles_high : rows / TILE_ROWS;
-    const bool half = PRODUCT != WEIGHTS && rows % TILE_ROWS;
-    if (PRODUCT == WEIGHTS && w.add && rows == 0) n = 0;
-    return {n / 2, n % 2 + half, half};
+template <int PRODUCT> static __device__ int tiles_high(const work &w, int rows) {
+    if (PRODUCT != WEIGHTS) return (rows + TILE_ROWS - 1) / TILE_ROWS;
+    return w.add && rows == 0 ? 0 : w.tiles_high;
 }
 
 /* WEIGHTS takes the experts with most rows first, since its items differ in length. */
@@ -111,8 +102,8 @@ template <int PRODUCT> static __device__ void count_items(shared &s, const work 
     for (int first = 0; first < w.E; first += 32) {
         int turn = first + lane, items = 0;
         if (turn < w.E) {
-            row_tiles r = row_tiles_of<PRODUCT>(w, rows_of(s, s.turns[turn]));
-            items = r.pairs * w.tiles_wide + r.alone * ((w.tiles_wide + 1) / 2);
+            int high = tiles_high<PRODUCT>(w, rows_of(s, s.turns[turn]));
+            items = high / 2 * w.tiles_wide + high % 2 * ((w.tiles_wide + 1) / 2);
         }
         int sum = items;
         for (int step = 1; step < 32; step *= 2) {
@@ -158,20 +149,18 @@ template <int PRODUCT> struct walk {
         t.expert = s.turns[turn];
         t.row = s.first_row[t.expert];
         const int rows = s.first_row[t.expert + 1] - t.row;
-        const row_tiles r = row_tiles_of<PRODUCT>(w, rows);
+        const int high = tiles_high<PRODUCT>(w, rows), pairs = high / 2;
         t.steps = PRODUCT == WEIGHTS ? rows / TILE_DEPTH : w.steps;
-        t.shares_b = local < r.pairs * w.tiles_wide;
+        t.shares_b = local < pairs * w.tiles_wide;
         if (t.shares_b) {
             const int strip = local / (SUPER_ROWS * w.tiles_wide),
                       within = local - strip * SUPER_ROWS * w.tiles_wide;
-            const int tall = min(+SUPER_ROWS, r.pairs - strip * SUPER_ROWS);
+            const int tall = min(+SUPER_ROWS, pairs - strip * SUPER_ROWS);
             t.wide = within / tall;
             t.high = (strip * SUPER_ROWS + within - t.wide * tall) * 2 + rank;
         } else { /* may lie past the right edge: zeros are read, nothing is written */
-            const int past = local - r.pairs * w.tiles_wide, a_row = (w.tiles_wide + 1) / 2,
-                      which = past >= a_row;
-            t.wide = (past - which * a_row) * 2 + rank;
-            t.high = 2 * r.pairs + which;
+            t.wide = (local - pairs * w.tiles_wide) * 2 + rank;
+            t.high = high - 1;
         }
         t.n_rows = rows - t.high * TILE_ROWS;
     }
