@@ -41,6 +41,7 @@ void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_o
                     cudaStream_t stream) {
     assert(D % 8 == 0 && aligned16(rows) && aligned16(x));
     int n = static_cast<int>(D * real_bytes(t) / sizeof(uint4));
+    if (E == 0 && N == 0) return;
     spread<<<PAD_BLOCKS * E + N, THREADS, 0, stream>>>(
         static_cast<uint4 *>(rows), static_cast<const uint4 *>(x), row_of, offsets, ends, E, A, n);
     check(cudaGetLastError());

@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 /* rows[row_of[i, a], :] = x[i, :], x[N, D], and zeros in the rows ends[e] .. offsets[e + 1] - 1
- * that pad an expert's; row_of -1: none. D a multiple of 8 */
+ * that pad an expert's, of whom there may be none; row_of -1: none. D a multiple of 8 */
 void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_of,
                     const int32_t *offsets, const int32_t *ends, int N, int E, int A, int D,
                     cudaStream_t stream);

@@ -1,6 +1,5 @@
 #include "config.h"
 #include "eval.h"
-#include "backend/cuda_sizes.h"
 #include "base/die.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -104,10 +103,6 @@ static void choose_grid(struct config *c, char *const *words, int n) {
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
-    struct grid g = {.ep_size = ep};
-    char *refusal = c->backend == BACKEND_CUDA ? cuda_grid_refusal(&g) : NULL;
-    if (refusal) ep = 1;
-    memory_free(refusal);
     c->parallelism.dp_size = 0;
     c->parallelism.ep_size = ep;
 }

@@ -84,8 +84,6 @@ ok $? 'dp 2, shard none: all-reduces'
 # 4 experts on 2 ranks, any 2 of them: the other rank has one of them with probability 1 - 2/4 1/3
 plan 0 ./small.yaml --json parallelism.ep_size=2 && has 'd["ranks"] == 2 and m["weights"] == 2 * (41792 + 49152 / 2) and abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (4 * 128 + 24)) - 1) < 1e-6'
 ok $? 'ep 2: weights, and tokens on their way'
-has '"not there yet" in d["note"]'
-ok $? 'ep 2: what GPUs do not do yet is said'
 plan 0 ./small.yaml backend=cpu --json && has 'd["attention"] == "own" and m["weights"] == 4 * 90944 and m["masters"] == 0 and m["copies"] == 12 * 90944'
 ok $? 'cpu: FP32, the weights are the masters'
 plan 0 ./small.yaml precision.recipe=fp32 --json && has 'd["attention"] == "own" and m["weights"] == 4 * 90944 and m["masters"] == 0 and m["copies"] == 0'
@@ -109,15 +107,15 @@ done <<'EOT'
 8 1 350.3
 EOT
 # at N 8192, H 32, G 8, K 128 cuDNN's scratch is 353 MiB; without it the embedding's 128 chunks of D are the largest
-plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 --json && cp out a &&
-    plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 engine.attention=own --json &&
+plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 engine.experts=cublaslt --json && cp out a &&
+    plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 engine.experts=cublaslt engine.attention=own --json &&
     has 'json.load(open("a"))["memory"]["optimizer"]["workspace"] - m["workspace"] == 353 * 2**20 - (2**17 + 3 * 2**15 + 2 * 128 * 4096 * 4)'
 ok $? 'scratch of cuDNN'
 plan 0 og2_moe_7b --ranks 8 && grep -q '^fits, with ' out && grep -q '^  gradients, dense  *[0-9.]* GB   all: 8 ranks$' out
 ok $? 'og2_moe_7b fits on eight'
 
 # what does not fit: the advice, followed
-plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 16' out
+plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 32' out
 ok $? 'L1_8x7B_ep does not fit on eight of 141 GB: exit 1'
 sed '1,/^does not fit/d' out >advice
 while read -r _ _ words; do
@@ -127,7 +125,7 @@ while read -r _ _ words; do
 done <advice
 [ "$(wc -l <advice)" = 3 ]
 ok $? 'three ways out'
-plan 0 L1_8x7B_ep --gpu-memory 150 && plan 1 L1_8x7B_ep --gpu-memory 80 --json && has 'not d["fits"] and d["limit_bytes"] == 80e9 and len(d["would_fit"]) > 0'
+plan 0 L1_8x7B_ep --gpu-memory 200 && plan 1 L1_8x7B_ep --gpu-memory 80 --json && has 'not d["fits"] and d["limit_bytes"] == 80e9 and len(d["would_fit"]) > 0'
 ok $? '--gpu-memory'
 words=$("$PYTHON3" -c 'import json; print(json.load(open("out"))["would_fit"][0]["words"])')
 # shellcheck disable=SC2086 # several words

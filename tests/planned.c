@@ -62,7 +62,7 @@ static void note_ep(void *context, const char *words, double bytes) {
     *n += strstr(words, "parallelism.ep_size=") && bytes > 0;
 }
 
-/* More ranks for the experts are no advice where they are refused. */
+/* Memory that is for experts: spreading them over more ranks is advised. */
 static void check_advice(int cuda) {
     int n = 0;
     struct config *c = config_parse(base_deck, "deck");
@@ -75,12 +75,9 @@ static void check_advice(int cuda) {
     spread.config = &more;
     memory_free(plan_grid(&spread, 6));
     p.limit = plan_memory(&spread).total; /* what fits with an expert a rank */
-    char *refusal = plan_refusal(&spread);
     plan_advise(&p, note_ep, &n);
-    tap_ok(plan_memory(&p).total > p.limit && (n > 0) == (refusal == NULL),
-           "%s: ep_size is advised %d times, %s", cuda ? "cuda" : "cpu", n,
-           refusal ? refusal : "and not refused");
-    memory_free(refusal);
+    tap_ok(plan_memory(&p).total > p.limit && n > 0, "%s: ep_size is advised %d times",
+           cuda ? "cuda" : "cpu", n);
     config_free(c);
 }
 

@@ -65,7 +65,7 @@ static void reserve_cuda(struct backend *be, struct work w) {
                 cuda_cudnn_serves(&w, be->real_bytes, &c->options, why, sizeof why);
     int grouped = cuda_grouped_serves(&w, be->real_bytes, &c->options, why, sizeof why);
     size_t attention = cudnn ? cuda_cudnn_scratch(&w, 0) : cuda_own_scratch(&w),
-           experts = cuda_experts_scratch(&w, grouped);
+           experts = cuda_experts_scratch(&w, grouped, be->grid->ep_size);
     struct cuda_rooms rooms =
         cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     c->attention = cudnn ? "cudnn" : "own";
@@ -73,16 +73,23 @@ static void reserve_cuda(struct backend *be, struct work w) {
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
+    struct cuda_travel_rooms travel = cuda_travel_rooms_of(&w, be->real_bytes, be->grid->ep_size);
+    const size_t travelling[] = {travel.copies,     travel.arrivals,  travel.copy_lists,
+                                 travel.copy_lists, travel.got_lists, travel.got_lists};
+    c->kind = COUNT_EXCHANGE;
+    for (int i = 0; i < 6; i++)
+        if (travelling[i]) alloc(be, travelling[i]);
     c->kind = COUNT_MODEL;
 }
 
 static size_t moe_rows_cuda(struct backend *be, struct moe_shape s) {
-    return cuda_moe_rooms_of(s, be->row_unit).rows;
+    return cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size).rows;
 }
 
 static struct moe *moe_new_cuda(struct backend *be, struct moe_shape s) {
-    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s, be->row_unit);
-    for (int i = 0; i < N_CUDA_MOE_ROOMS; i++) alloc(be, rooms.bytes[i]);
+    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size);
+    for (int i = 0; i < N_CUDA_MOE_ROOMS; i++)
+        if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
     return NULL;
 }
 

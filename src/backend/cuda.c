@@ -50,7 +50,6 @@ char *cuda_refusal_together(const struct grid *g) {
     if (!problem && g->n_ranks > 1)
         problem = memory_string("this build has no NCCL, and so serves one rank");
 #endif
-    if (!problem) problem = cuda_grid_refusal(g);
     memory_free(all);
     return problem;
 }
@@ -86,7 +85,7 @@ static void reserve(struct backend *be, struct work w) {
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);
     size_t attention = cuda_attention_scratch(be),
-           experts = cuda_experts_scratch(&w, s->grouped != NULL);
+           experts = cuda_experts_scratch(&w, s->grouped != NULL, be->grid->ep_size);
     struct cuda_rooms rooms =
         cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     const size_t *bytes = rooms.bytes;
@@ -96,8 +95,9 @@ static void reserve(struct backend *be, struct work w) {
     s->dlogits = w.backward ? be->alloc(be, bytes[CUDA_ROOM_DLOGITS]) : NULL;
     s->losses = be->alloc(be, bytes[CUDA_ROOM_LOSSES]);
     s->rope = rope_table(be, &w, bytes[CUDA_ROOM_ROPE]);
-    be->engines = memory_format("experts %s, attention %s, exchange none: one rank",
-                                cuda_experts_name(be), cuda_attention_name(be));
+    cuda_exchange_reserve(be);
+    be->engines = memory_format("experts %s, attention %s, exchange %s", cuda_experts_name(be),
+                                cuda_attention_name(be), cuda_exchange_name(be));
 }
 
 static char *describe(const struct cuda_state *s) {
@@ -120,6 +120,7 @@ static void cuda_close(struct backend *be) {
     cuda_collectives_close(be);
     cuda_attention_close(be);
     cuda_experts_close(be);
+    cuda_exchange_close(be);
     void *const all[] = {s->scratch, s->logits, s->dlogits, s->losses, s->rope};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     cuda_gemm_close(be);

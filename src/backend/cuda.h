@@ -1,7 +1,7 @@
 /* The CUDA backend, within itself: each file fills its part of the table. One GPU a rank; all work
  * is enqueued on one stream, in order, and the experts' products on a few beside it. The host waits
- * in download, in moe_dispatch where the experts' products are asked for one by one, and nowhere
- * else. */
+ * in download, and so in moe_dispatch where tokens travel between ranks or the experts' products
+ * are asked for one by one, and nowhere else. */
 #ifndef REGULON_BACKEND_CUDA_H
 #define REGULON_BACKEND_CUDA_H
 #include "backend/backend.h"
@@ -23,6 +23,7 @@ struct cuda_state {
     struct cuda_gemm *gemm;           /* cuda_gemm.c */
     struct cuda_attention *attention; /* cuda_attention.c */
     struct cuda_comm *comm;           /* cuda_collectives.c */
+    struct cuda_travel *travel;       /* cuda_exchange.c; NULL: on one rank */
     struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
     struct cuda_graphs *graphs;       /* cuda_graph.c */
     void *scratch;                    /* of one call at a time on the main stream */
@@ -78,6 +79,14 @@ const char *cuda_attention_name(const struct backend *be);
 /* Which kernels this micro-batch's documents get: a number for each choice there is. */
 int cuda_attention_choice(const struct backend *be);
 void cuda_collectives_close(struct backend *be);
+/* Rows of `bytes` bytes between the ranks of ep: rank r gets from_first[r] .. from_first[r + 1] - 1
+ * of from, and what comes from it goes to to_first[r] .. of to. Collective over grid->ep. */
+void cuda_exchange_rows(struct backend *be, const void *from, const int *from_first, void *to,
+                        const int *to_first, size_t bytes);
+/* Room for what travels between ranks, for what is reserved. The name is not to be freed. */
+void cuda_exchange_reserve(struct backend *be);
+void cuda_exchange_close(struct backend *be);
+const char *cuda_exchange_name(const struct backend *be);
 /* The experts' engine, of which there are two, for what is reserved; sets row_unit. The name is not
  * to be freed. */
 void cuda_experts_reserve(struct backend *be);
@@ -104,6 +113,7 @@ void cuda_join(struct backend *be);
 struct cuda_rows {
     int n_local;
     struct moe_shape shape;
+    size_t most; /* rows that there is room for */
     const int32_t *offsets;
     const float *row_p;
     const int32_t *host_offsets; /* the same for the host; only where s->grouped is NULL */

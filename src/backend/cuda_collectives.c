@@ -4,6 +4,7 @@
 #include "backend/cuda.h"
 #include "base/memory.h"
 #include <assert.h>
+#include <stdlib.h>
 #ifdef HAVE_NCCL
 #include <nccl.h>
 
@@ -85,8 +86,32 @@ static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_
     nccl_check(ncclGroupEnd());
 }
 
+void cuda_exchange_rows(struct backend *be, const void *from, const int *from_first, void *to,
+                        const int *to_first, size_t bytes) {
+    struct cuda_state *s = cuda_state(be);
+    int me = be->grid->ep_rank;
+    enum clock before = be->clock(be, CLOCK_EXCHANGE);
+    nccl_check(ncclGroupStart());
+    for (int r = 0; r < be->grid->ep_size; r++) {
+        const char *out = (const char *)from + (size_t)from_first[r] * bytes;
+        char *in = (char *)to + (size_t)to_first[r] * bytes;
+        size_t n_out = (size_t)(from_first[r + 1] - from_first[r]) * bytes,
+               n_in = (size_t)(to_first[r + 1] - to_first[r]) * bytes;
+        if (r == me) {
+            be->copy(be, in, out, n_out);
+            continue;
+        }
+        if (n_out) nccl_check(ncclSend(out, n_out, ncclUint8, r, s->comm->ep, s->stream));
+        if (n_in) nccl_check(ncclRecv(in, n_in, ncclUint8, r, s->comm->ep, s->stream));
+    }
+    nccl_check(ncclGroupEnd());
+    be->clock(be, before);
+}
+
 static void collectives_open(struct backend *be) {
     struct cuda_comm *c = cuda_state(be)->comm = memory_alloc(sizeof *c);
+    /* multicast over NVLink hangs on some machines, and is not worth it here */
+    setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
     c->world = comm_open(be->grid->world);
     c->dp = comm_open(be->grid->dp);
     c->ep = comm_open(be->grid->ep);
@@ -127,6 +152,14 @@ static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const si
 static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
     (void)counts;
     alone(be, comm, x);
+}
+void cuda_exchange_rows(struct backend *be, const void *from, const int *from_first, void *to,
+                        const int *to_first, size_t bytes) {
+    (void)from_first;
+    (void)to;
+    (void)to_first;
+    (void)bytes;
+    alone(be, be->grid->ep, (void *)(uintptr_t)from);
 }
 static void collectives_open(struct backend *be) {
     (void)be;

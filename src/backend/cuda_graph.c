@@ -1,7 +1,8 @@
 /* Work that is repeated, as CUDA graphs: what is launched between replay and recorded is captured
  * once it has been asked for a few times, and from then on launched as a whole. That saves the host
  * some microseconds an operation, which is what a step of a small model consists of. Where the
- * experts' products are asked for one by one nothing can be recorded: the host reads their rows. */
+ * experts' products are asked for one by one, or tokens travel between ranks, nothing can be
+ * recorded: the host reads how many rows there are. */
 #include "config.h"
 #include "backend/cuda.h"
 #include "base/log.h"
@@ -59,7 +60,7 @@ static struct graph *entry(struct backend *be, struct recording what) {
 static int replay(struct backend *be, struct recording what) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_graphs *c = s->graphs;
-    if (s->options.no_graph || !s->grouped || what.N == 0) return 0;
+    if (s->options.no_graph || !s->grouped || s->travel || what.N == 0) return 0;
     struct graph *g = entry(be, what);
     g->used = ++c->now;
     if (g->exec) {

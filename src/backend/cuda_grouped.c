@@ -4,25 +4,22 @@
 #include "backend/cuda.h"
 #include "grouped_gemm.h"
 
-static struct grouped_rows rows_of(const struct backend *be, const struct cuda_rows *r) {
-    return (struct grouped_rows){.offsets = r->offsets,
-                                 .E = r->n_local,
-                                 .rows = (int)cuda_moe_rooms_of(r->shape, be->row_unit).rows};
+static struct grouped_rows rows_of(const struct cuda_rows *r) {
+    return (struct grouped_rows){.offsets = r->offsets, .E = r->n_local, .rows = (int)r->most};
 }
 
 static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
-    grouped_up(s->grouped, z, h, rows, up, r.row_p, rows_of(be, &r), r.shape.D, r.shape.F,
-               s->stream);
+    grouped_up(s->grouped, z, h, rows, up, r.row_p, rows_of(&r), r.shape.D, r.shape.F, s->stream);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
-    grouped_forward(s->grouped, y, h, down, rows_of(be, &r), r.shape.D, r.shape.F, s->stream);
+    grouped_forward(s->grouped, y, h, down, rows_of(&r), r.shape.D, r.shape.F, s->stream);
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
@@ -30,9 +27,9 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
                                   const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
-    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p,
-                          rows_of(be, &r), r.shape.D, r.shape.F, s->stream);
-    grouped_weights(s->grouped, ddown, dy, h, rows_of(be, &r), r.shape.D, r.shape.F, accumulate,
+    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p, rows_of(&r),
+                          r.shape.D, r.shape.F, s->stream);
+    grouped_weights(s->grouped, ddown, dy, h, rows_of(&r), r.shape.D, r.shape.F, accumulate,
                     s->stream);
 }
 
@@ -41,10 +38,9 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
                                 int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(m);
-    grouped_backward(s->grouped, drows, dz, up, rows_of(be, &r), 2 * r.shape.F, r.shape.D,
-                     s->stream);
-    grouped_weights(s->grouped, dup, dz, rows, rows_of(be, &r), 2 * r.shape.F, r.shape.D,
-                    accumulate, s->stream);
+    grouped_backward(s->grouped, drows, dz, up, rows_of(&r), 2 * r.shape.F, r.shape.D, s->stream);
+    grouped_weights(s->grouped, dup, dz, rows, rows_of(&r), 2 * r.shape.F, r.shape.D, accumulate,
+                    s->stream);
 }
 
 void cuda_fill_grouped(struct backend *be) {

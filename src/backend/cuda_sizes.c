@@ -42,10 +42,10 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
     return r;
 }
 
-size_t cuda_experts_scratch(const struct work *w, int grouped) {
+size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
-    return grouped && w->backward ? grouped_parts(cuda_moe_rooms_of(s, cuda_row_unit(1)).rows, w->F)
-                                  : 0;
+    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1), ep_size).rows;
+    return grouped && w->backward ? grouped_parts(rows, w->F) : 0;
 }
 
 size_t cuda_own_scratch(const struct work *w) {
@@ -99,14 +99,35 @@ int cuda_row_unit(int grouped) {
     return grouped ? GROUPED_ROWS : 1;
 }
 
-struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit) {
-    size_t unit = (size_t)row_unit, choices = (size_t)s.capacity * (size_t)s.A;
-    struct cuda_moe_rooms r = {.rows = (choices + (size_t)s.E * (unit - 1)) / unit * unit};
-    r.bytes[CUDA_MOE_OFFSETS] = ((size_t)s.E + 1) * sizeof(int32_t);
-    r.bytes[CUDA_MOE_ENDS] = (size_t)s.E * sizeof(int32_t);
-    r.bytes[CUDA_MOE_ROW_OF] = choices * sizeof(int32_t);
+static size_t least(int a, int b) {
+    return (size_t)(a < b ? a : b);
+}
+
+/* Tokens may all choose experts of the same rank. */
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size) {
+    size_t unit = (size_t)row_unit, N = (size_t)s.capacity, A = (size_t)s.A,
+           n_local = (size_t)(s.E / ep_size), arrivals = N * (size_t)ep_size,
+           most = arrivals * least(s.A, (int)n_local);
+    struct cuda_moe_rooms r = {.rows = (most + n_local * (unit - 1)) / unit * unit};
+    r.bytes[CUDA_MOE_OFFSETS] = (n_local + 1) * sizeof(int32_t);
+    r.bytes[CUDA_MOE_ENDS] = n_local * sizeof(int32_t);
+    r.bytes[CUDA_MOE_ROW_OF] = arrivals * A * sizeof(int32_t);
     r.bytes[CUDA_MOE_ROW_P] = r.rows * sizeof(float);
+    if (ep_size == 1) return r;
+    r.bytes[CUDA_MOE_FIRST] = ((size_t)ep_size + 1) * sizeof(int32_t);
+    r.bytes[CUDA_MOE_COPY_OF] = r.bytes[CUDA_MOE_PLACE_OF] = N * A * sizeof(int32_t);
     return r;
+}
+
+struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_bytes,
+                                              int ep_size) {
+    size_t N = (size_t)w->N, copies = N * least(w->A, ep_size), arrivals = N * (size_t)ep_size,
+           row = (size_t)w->D * real_bytes, list = (size_t)w->A * sizeof(int32_t);
+    if (ep_size == 1) return (struct cuda_travel_rooms){0};
+    return (struct cuda_travel_rooms){.copies = copies * row,
+                                      .arrivals = arrivals * row,
+                                      .copy_lists = copies * list,
+                                      .got_lists = arrivals * list};
 }
 
 /* Every room begins at a multiple of 256 bytes, and has a place behind it. */
@@ -132,9 +153,4 @@ char *cuda_work_refusal(const struct work *w) {
                                  sizes[i].value, sizes[i].most);
     }
     return NULL;
-}
-
-char *cuda_grid_refusal(const struct grid *g) {
-    return g->ep_size > 1 ? memory_string("parallelism.ep_size above 1 is not there yet on GPUs")
-                          : NULL;
 }

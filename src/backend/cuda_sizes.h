@@ -56,25 +56,32 @@ int cuda_row_unit(int grouped);
 
 /* Arrays of struct moe, and the largest R. */
 enum cuda_moe_room {
-    CUDA_MOE_OFFSETS, /* [E + 1] */
-    CUDA_MOE_ENDS,    /* [E] */
-    CUDA_MOE_ROW_OF,  /* [N, A] row of each choice */
-    CUDA_MOE_ROW_P,   /* [R] */
+    CUDA_MOE_OFFSETS,
+    CUDA_MOE_ENDS,
+    CUDA_MOE_ROW_OF,
+    CUDA_MOE_ROW_P,
+    CUDA_MOE_FIRST, /* from here on none on one rank */
+    CUDA_MOE_COPY_OF,
+    CUDA_MOE_PLACE_OF,
     N_CUDA_MOE_ROOMS
 };
 struct cuda_moe_rooms {
     size_t rows, bytes[N_CUDA_MOE_ROOMS];
 };
-struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit);
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size);
+
+/* Bytes for what travels between ep_size ranks: rows, and lists of ids or of probabilities. */
+struct cuda_travel_rooms {
+    size_t copies, arrivals, copy_lists, got_lists; /* of the lists two each */
+};
+struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_bytes, int ep_size);
 
 /* Scratch of the experts' engine. */
-size_t cuda_experts_scratch(const struct work *w, int grouped);
+size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size);
 
 /* What an allocation of these bytes takes. */
 size_t cuda_alloc_bytes(size_t bytes);
 
-/* Why the model, or the grid, is nothing for this version's kernels; NULL: it is. The caller frees
- * it. */
+/* Why the model is nothing for this version's kernels; NULL: it is. The caller frees it. */
 char *cuda_work_refusal(const struct work *w);
-char *cuda_grid_refusal(const struct grid *g);
 #endif

@@ -75,7 +75,7 @@ char *check_engines(const struct config *c, int cuda) {
         {c->engine.experts == EXPERTS_LOOP, CUDA, "engine.experts", "loop"},
         {c->engine.attention == ATTENTION_CUDNN, CPU, "engine.attention", "cudnn"},
         {c->engine.exchange == EXCHANGE_PEER, BOTH, "engine.exchange", "peer"},
-        {c->engine.exchange == EXCHANGE_NCCL, BOTH, "engine.exchange", "nccl"},
+        {c->engine.exchange == EXCHANGE_NCCL, CPU, "engine.exchange", "nccl"},
         {c->engine.exchange == EXCHANGE_MPI, CUDA, "engine.exchange", "mpi"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)

@@ -24,13 +24,7 @@ static struct change as_it_is(const struct plan *p) {
                            .recompute = p->config->memory.recompute};
 }
 
-static int is_refused(const struct plan *p) {
-    char *why = plan_refusal(p);
-    memory_free(why);
-    return why != NULL;
-}
-
-/* Bytes of a rank; 0 where the change gives no grid, or one that is refused. c is the changed deck,
+/* Bytes of a rank; 0 where the change gives no grid. c is the changed deck,
  * whose strings are the deck's. */
 static double planned(const struct plan *p, struct change x, struct config *c) {
     struct plan q = *p;
@@ -48,8 +42,7 @@ static double planned(const struct plan *p, struct change x, struct config *c) {
         c->dataset.micro_batch_size = 0;
     }
     char *problem = plan_grid(&q, x.ranks);
-    int useless = problem || (is_refused(&q) && !is_refused(p));
-    double bytes = useless ? 0 : plan_memory(&q).total;
+    double bytes = problem ? 0 : plan_memory(&q).total;
     memory_free(problem);
     return bytes;
 }

@@ -74,11 +74,6 @@ static struct grid grid_of(const struct plan *p) {
                          .ep_size = p->ep_size};
 }
 
-char *plan_refusal(const struct plan *p) {
-    struct grid g = grid_of(p);
-    return p->cuda ? cuda_grid_refusal(&g) : NULL;
-}
-
 static struct backend *counting(const struct plan *p, const struct grid *g) {
     struct backend_options o = run_options(p->config);
     return count_open(p->cuda ? "cuda" : "cpu", g, &o);

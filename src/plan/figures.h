@@ -58,9 +58,6 @@ struct plan {
 /* grid_refusal's reason, NULL: the sizes are set. The caller frees it. */
 char *plan_grid(struct plan *p, int ranks);
 
-/* Why `regulon train` does not do such a grid yet, NULL: it does. The caller frees it. */
-char *plan_refusal(const struct plan *p);
-
 struct plan_memory plan_memory(const struct plan *p);
 void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]);
 void plan_parameters(const struct plan *p, double *all, double *active, double *checkpoint_bytes);
@@ -68,8 +65,7 @@ double plan_tokens(const struct plan *p); /* of a step, all ranks */
 double plan_flops(const struct plan *p);  /* of a step, all ranks, documents of whole windows */
 
 /* Calls `fits` for changes of one key, or else of several, with which it would fit: the words of
- * the command line, and the bytes then. No change makes a run that there is a plan_refusal for of
- * one that there is none for. Returns their number. */
+ * the command line, and the bytes then. Returns their number. */
 typedef void plan_fits(void *context, const char *words, double bytes);
 int plan_advise(const struct plan *p, plan_fits *fits, void *context);
 
