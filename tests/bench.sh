@@ -1,5 +1,5 @@
 #!/bin/sh
-# `regulon bench ops` on the CPU: every operation has a time, a rate, a share and an error, none is wrong. The CPU backend is
+# `regulon bench` on the CPU. ops: every operation has a time, a rate, a share and an error, none is wrong. The CPU backend is
 # compared with itself here: a result that an operation did not write is NaN, and wrong.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
@@ -31,7 +31,7 @@ refused() { # CODE TEXT WORD...
     [ $? = "$code" ] && [ "$(cat err)" = "regulon: $text" ] && [ ! -s out ]
     ok $? "$* is refused"
 }
-refused 64 'bench: what? regulon bench ops, gemm or moe; see regulon bench --help' opps
+refused 64 'bench: what? regulon bench ops, gemm, mlp, moe or step; see regulon bench --help' opps
 refused 64 'bench: --shape takes mixtral, fine, sonic or small' ops --shape tiny
 refused 64 "bench: unknown word '--routing'; see regulon bench --help" ops --routing one
 refused 64 'bench: --routing takes balanced, skew:S with S from 0 to 5, half, empty or one' gemm --routing skew:9
@@ -41,13 +41,57 @@ refused 64 'bench: --tokens takes a number of tokens, 1 to 1048576' ops --tokens
 refused 64 "bench: unknown word 'optimizer.lr=1'; see regulon bench --help" ops optimizer.lr=1
 refused 74 '--csv: cannot write no/ops.csv: No such file or directory' ops backend=cpu --csv no/ops.csv
 refused 64 'bench: --experts takes numbers of experts with commas between, 1 to 256 each, 32 at most' moe --experts 1,2,
-for routing in balanced skew:1 half empty one; do
-    regulon 1 bench moe backend=cpu --tokens 64 --experts 1,6 --routing $routing --seconds 0.01 --csv moe.csv >out &&
-        awk '!/^#/ { n++; bad += NF != 5 || $1 != (n == 1 ? 1 : 6) || $2 != "loop" || !($3 > 0) || !($4 > 0) || !($5 > 0) } END { exit bad > 0 || n != 2 }' out &&
-        awk -F, 'NR > 1 { bad += NF != 6 || $3 != "'$routing'" } END { exit bad > 0 || NR != 3 }' moe.csv
-    ok $? "a layer by numbers of experts, routing $routing"
+# FLOPs of use: 6 N A D F forward, three times that with the backward pass
+for what in moe mlp; do
+    [ $what = moe ] && part='a layer' || part='the experts alone'
+    for routing in balanced skew:1 half empty one; do
+        regulon 1 bench $what backend=cpu --tokens 64 --experts 1,6 --routing $routing --seconds 0.01 --csv moe.csv >out && grep -q "^# $part: " out &&
+            awk '!/^#/ { n++; bad += NF != 6 || $1 != (n == 1 ? 1 : 6) || $2 != "loop" || !($3 > 0) || !($4 > 0) || !($5 > 0) || !($6 > 0) }
+                END { exit bad > 0 || n != 2 }' out &&
+            awk -F, 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
+                NR > 1 { flops = 6 * 64 * (NR - 1) * 128 * 256
+                    bad += NF != 7 || $3 != "'$routing'" || off($4 * $5 * 1e12, flops) || off($6 * $7 * 1e12, 3 * flops) }
+                END { exit bad > 0 || NR != 3 }' moe.csv
+        ok $? "$what by numbers of experts, routing $routing"
+    done
 done
-regulon 2 bench ops backend=cpu >out
-[ $? = 78 ] && grep -q 'this job has 2' err
+# a whole step: no data, the grid and the model of the deck
+refused 64 'bench: which deck? regulon bench step DECK [key=value ...]' step --seconds 1
+refused 64 "bench: unknown word '--shape'; see regulon bench --help" step L0_sanity --shape small
+refused 64 'bench: --seconds takes seconds, 0.01 to 60' step L0_sanity --seconds 61
+refused 64 "'backend' is not of the form key=value" step L0_sanity backend
+refused 78 'parallelism.ep_size: 2 does not divide the 1 ranks of this job' step L0_sanity backend=cpu
+refused 78 "engine.experts is 'grouped', which backend 'cpu' does not have" step L0_sanity parallelism.ep_size=1 backend=cpu engine.experts=grouped
+refused 78 "train.freeze: no parameter is called 'nobody'" step L0_sanity parallelism.ep_size=1 backend=cpu train.freeze=nobody
+sizes='parallelism.ep_size=1 backend=cpu grad_acc_steps=2 dataset.token_micro_batch_size=256 dataset.max_seq_length=128'
+step() { # WORD...
+    # shellcheck disable=SC2086 # several words
+    regulon 1 bench step L0_sanity $sizes "$@" >out
+}
+step dataset.path=null checkpoint.ckpt_dir=run --seconds 0.3 --csv step.csv && [ ! -e run ] && [ ! -e runs ] &&
+    [ "$(head -n 1 step.csv)" = engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,backward_seconds,optimizer_seconds,loss,memory_bytes,waits ]
+ok $? 'a step without data, nothing but the CSV file written'
+# shellcheck disable=SC2086 # several words
+flops=$(regulon 1 plan L0_sanity $sizes --json | sed -n 's/.*"flops_per_step": \([0-9.e+]*\).*/\1/p')
+awk -F, -v flops="$flops" 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
+    NR == 2 { parts = ($7 + $8 + $9) / $4
+        bad = NF != 12 || $1 != "loop" || $2 < 1 || $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($7 > 0) ||
+            !($8 > 0) || !($9 > 0) || parts < 0.5 || parts > 1.5 || !($11 > 1e7) || $12 != 0 }
+    END { exit bad || NR != 2 }' step.csv
+ok $? 'rates are tokens, and FLOPs as regulon plan has them, by the time; its parts are within it'
+awk -F, 'NR == 2 { exit !($10 > 5.45 && $10 < 5.8) }' step.csv
+ok $? 'the loss of random tokens: ln 256 = 5.55'
+awk -v row="$(tail -n 1 step.csv)" 'BEGIN { split(row, c, ",") } function off(x, y, d) { return x < y - d || x > y + d }
+    !/^#/ { n++; bad += NF != 11 || $1 != c[1] || $2 != c[2] || off($3, c[4] * 1e3, 1e-3) || off($4, c[5], 1) || off($5, c[6], 1e-4) ||
+        off($6, c[7] * 1e3, 1e-3) || off($7, c[8] * 1e3, 1e-3) || off($8, c[9] * 1e3, 1e-3) || off($9, c[10], 1e-4) || off($10, c[11] / 1e9, 0.01) }
+    END { exit bad > 0 || n != 1 }' out
+ok $? 'columns of the table, the same numbers'
+step model.initializer_range=1 --seconds 0.01 && awk '!/^#/ { exit !($9 > 10) }' out
+ok $? 'weights are as wide as the deck says'
+step optimizer.lr=10 optimizer.weight_decay=10
+[ $? = 76 ] && grep -q '^regulon: bench: step [0-9]* is not finite: ' err
+ok $? 'a step that is not finite ends it'
+regulon 2 bench step L0_sanity backend=cpu >out
+[ $? = 78 ] && [ "$(cat err)" = 'regulon: bench runs on one rank; this job has 2' ] && [ ! -s out ]
 ok $? 'two ranks are refused'
 echo "1..$n"

@@ -93,6 +93,14 @@ status=$?
 [ $status = 0 ] && [ "$(grep -c -v '^#' out)" -gt 20 ]
 ok $? 'bench ops: nothing wrong'
 [ $status = 0 ] || sed 's/^/# /' out err
+regulon 1 bench mlp --shape small --seconds 0.1 backend=cuda >out && [ "$(grep -c -v '^#' out)" -ge 1 ]
+ok $? 'bench mlp'
+# without the grouped kernels the host waits for the counts of both layers
+regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 --seconds 0.2 backend=cuda >out &&
+    awk '!/^#/ { n++; bad += !($9 > 5.45 && $9 < 5.8) || $11 != ($1 == "grouped" ? 1 : 3) } END { exit bad > 0 || n == 0 }' out
+status=$?
+ok $status 'bench step: losses of random tokens, once a step the host waits'
+[ $status = 0 ] || sed 's/^/# /' out err
 
 regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out
 status=$?

@@ -146,13 +146,34 @@ static void layer_close(struct layer *l) {
     backend_close(l->be);
 }
 
+/* The experts alone, on the rows that the forward pass of a layer has laid out. */
+static void experts_forward(void *context) {
+    struct layer *l = context;
+    struct backend *be = l->be;
+    be->experts_up(be, l->moe, AT(Z), AT(H), AT(ROWS), AT(UP));
+    be->experts_down(be, l->moe, AT(RESULTS), AT(H), AT(DOWN));
+}
+
+/* RESULTS are the gradient of what the experts gave, then that of ROWS. */
+static void experts_backward(struct layer *l) {
+    struct backend *be = l->be;
+    be->experts_down_backward(be, l->moe, AT(Z), AT(DP_ROWS), AT(DDOWN), AT(RESULTS), AT(Z), AT(H),
+                              AT(DOWN), /*accumulate=*/0);
+    be->experts_up_backward(be, l->moe, AT(RESULTS), AT(DUP), AT(Z), AT(ROWS), AT(UP),
+                            /*accumulate=*/0);
+}
+
+static void experts_both(void *context) {
+    experts_forward(context);
+    experts_backward(context);
+}
+
 static void forward(void *context) {
     struct layer *l = context;
     struct backend *be = l->be;
     be->route(be, &l->r, AT(LOGITS), AT(X), AT(ROUTER), NULL, l->z.N, l->shape);
     be->moe_dispatch(be, l->moe, AT(ROWS), AT(X), &l->r, l->z.N);
-    be->experts_up(be, l->moe, AT(Z), AT(H), AT(ROWS), AT(UP));
-    be->experts_down(be, l->moe, AT(RESULTS), AT(H), AT(DOWN));
+    experts_forward(l);
     be->moe_combine(be, l->moe, AT(OUT), AT(RESULTS), l->z.N);
 }
 
@@ -164,61 +185,44 @@ static void both(void *context) {
     forward(l);
     be->moe_combine_backward(be, l->moe, AT(ROWS), AT(X), N);
     be->moe_combine_backward(be, l->moe, AT(RESULTS), AT(DOUT), N);
-    be->experts_down_backward(be, l->moe, AT(Z), AT(DP_ROWS), AT(DDOWN), AT(RESULTS), AT(Z), AT(H),
-                              AT(DOWN), /*accumulate=*/0);
-    be->experts_up_backward(be, l->moe, AT(RESULTS), AT(DUP), AT(Z), AT(ROWS), AT(UP),
-                            /*accumulate=*/0);
+    experts_backward(l);
     be->moe_dispatch_backward(be, l->moe, AT(DX), AT(DP), AT(RESULTS), AT(DP_ROWS), N);
     be->route_backward(be, AT(DX), AT(DROUTER), AT(LOGITS), &l->r, AT(DP), AT(DPROBS), AT(DZ),
                        AT(X), AT(ROUTER), N, l->shape, /*accumulate=*/0);
 }
 
-static const char *engine_name(enum experts_engine e) {
-    return e == EXPERTS_GROUPED ? "grouped" : e == EXPERTS_CUBLASLT ? "cublaslt" : "loop";
-}
-
-/* The engines to be timed, at most 2: the one asked for, or what this backend has for these sizes.
- */
-static int list_engines(open_engine *open, void *context, const struct sizes *z,
-                        enum experts_engine asked, enum experts_engine engines[2]) {
-    int n = 0;
-    if (asked != EXPERTS_AUTO) {
-        engines[n++] = asked;
-        return n;
-    }
-    struct backend *be = open(context, EXPERTS_AUTO);
-    ops_reserve(be, z);
-    if (be->row_unit > 1) engines[n++] = EXPERTS_GROUPED;
-    engines[n++] = strcmp(be->name, "cuda") == 0 ? EXPERTS_CUBLASLT : EXPERTS_LOOP;
-    backend_close(be);
-    return n;
+const char *moe_engine(const struct backend *be) {
+    return be->row_unit > 1 ? "grouped" : strcmp(be->name, "cuda") == 0 ? "cublaslt" : "loop";
 }
 
 /* One number of experts, all engines. */
 static void run(open_engine *open, void *context, const struct sizes *z,
                 const struct moe_wish *wish, FILE *csv) {
-    struct layer layers[CONTEST_MOST];
-    struct contender forwards[CONTEST_MOST], boths[CONTEST_MOST];
-    double forward_s[CONTEST_MOST], both_s[CONTEST_MOST], flops = 18.0 * z->N * z->A * z->D * z->F;
+    struct layer layers[2];
+    struct contender forwards[2], boths[2];
+    double forward_s[2], both_s[2], flops = 6e-12 * z->N * z->A * z->D * z->F;
     int32_t *ids = choose_all(z, wish->routing);
-    enum experts_engine engines[2];
-    int n = list_engines(open, context, z, wish->engine, engines);
+    int n = 1;
+    layer_open(&layers[0], open(context, wish->engine), z, ids);
+    if (wish->engine == EXPERTS_AUTO && layers[0].be->row_unit > 1)
+        layer_open(&layers[n++], open(context, EXPERTS_CUBLASLT), z, ids);
     for (int i = 0; i < n; i++) {
-        layer_open(&layers[i], open(context, engines[i]), z, ids);
-        forwards[i] = (struct contender){layers[i].be, forward, &layers[i]};
-        boths[i] = (struct contender){layers[i].be, both, &layers[i]};
+        struct layer *l = &layers[i];
+        forward(l); /* the experts alone need rows and counts */
+        forwards[i] = (struct contender){l->be, wish->alone ? experts_forward : forward, l};
+        boths[i] = (struct contender){l->be, wish->alone ? experts_both : both, l};
     }
     contest(forwards, n, wish->seconds, forward_s);
     contest(boths, n, wish->seconds, both_s);
     for (int i = 0; i < n; i++) {
-        const char *name = engine_name(engines[i]);
-        double rate = flops / both_s[i] / 1e12;
-        printf("%8d %10s %12.3f %12.3f %12.*f\n", z->E, name, forward_s[i] * 1e3, both_s[i] * 1e3,
-               rate < 1 ? 4 : 1, rate);
+        const char *name = moe_engine(layers[i].be);
+        double rates[] = {flops / forward_s[i], 3 * flops / both_s[i]};
+        printf("%8d %10s %12.3f %8.*f %12.3f %8.*f\n", z->E, name, forward_s[i] * 1e3,
+               rates[0] < 1 ? 4 : 1, rates[0], both_s[i] * 1e3, rates[1] < 1 ? 4 : 1, rates[1]);
         fflush(stdout);
         if (csv)
-            fprintf(csv, "%d,%s,%s,%.9g,%.9g,%.6g\n", z->E, name, wish->routing, forward_s[i],
-                    both_s[i], rate);
+            fprintf(csv, "%d,%s,%s,%.9g,%.6g,%.9g,%.6g\n", z->E, name, wish->routing, forward_s[i],
+                    rates[0], both_s[i], rates[1]);
         layer_close(&layers[i]);
     }
     memory_free(ids);
@@ -226,13 +230,16 @@ static void run(open_engine *open, void *context, const struct sizes *z,
 
 void moe_run(struct backend *be, open_engine *open, void *context, const struct sizes *z,
              const struct moe_wish *wish, FILE *csv) {
-    printf("# backend %s (%s)\n# N %d, D %d, F %d, A %d, routing %s; forward, and forward with "
-           "backward\n",
-           be->name, be->details, z->N, z->D, z->F, z->A, wish->routing);
+    printf("# backend %s (%s)\n# N %d, D %d, F %d, A %d, routing %s\n# %s: forward, and "
+           "forward with backward\n",
+           be->name, be->details, z->N, z->D, z->F, z->A, wish->routing,
+           wish->alone ? "the experts alone" : "a layer");
     backend_close(be);
-    printf("%8s %10s %12s %12s %12s\n", "# experts", "engine", "forward, ms", "both, ms",
-           "TFLOP/s");
-    if (csv) fprintf(csv, "experts,engine,routing,forward_seconds,both_seconds,tflops\n");
+    printf("%8s %10s %12s %8s %12s %8s\n", "# experts", "engine", "forward, ms", "TFLOP/s",
+           "both, ms", "TFLOP/s");
+    if (csv)
+        fprintf(csv,
+                "experts,engine,routing,forward_seconds,forward_tflops,both_seconds,both_tflops\n");
     for (int i = 0; i < wish->n; i++) {
         struct sizes one = *z;
         one.E = wish->experts[i];

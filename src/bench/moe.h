@@ -1,4 +1,5 @@
-/* `regulon bench moe`: a mixture-of-experts layer, forward and backward, by each engine. */
+/* `regulon bench moe` and `mlp`: a mixture-of-experts layer, or its experts alone, forward and
+ * backward, by each engine. */
 #ifndef REGULON_BENCH_MOE_H
 #define REGULON_BENCH_MOE_H
 #include "bench/operation.h"
@@ -8,20 +9,25 @@
 typedef struct backend *open_engine(void *context, enum experts_engine engine);
 
 /* What is asked for: an engine, or AUTO, which is all that serve; routing as in routing.h; numbers
- * of experts; seconds of each measurement. */
+ * of experts; seconds of each measurement; the experts alone, or a whole layer. */
 struct moe_wish {
     enum experts_engine engine;
     const char *routing;
     const int *experts; /* [n] */
     int n;
     double seconds;
+    int alone;
 };
 
 /* A table on stdout and, where csv is not NULL, the same there, for each number of experts and
- * engine: times of the forward pass and of both, router, permutation and combination included, and
- * the rate of the FLOPs that are of use, 18 N A D F for both. The engines take turns. Experts per
- * token: z->A, or as many as there are. be, which is closed here, tells what it is; others from
- * `open` are timed. */
+ * engine: times of the forward pass and of both, and their rates in FLOPs that are of use, 6 N A D
+ * F and 18 N A D F. Router, permutation and combination are in a layer's times; of the experts
+ * alone the rows are laid out before. The engines take turns. Experts per token: z->A, or as many
+ * as there are. be, which is closed here, tells what it is; others from `open` are timed. */
 void moe_run(struct backend *be, open_engine *open, void *context, const struct sizes *z,
              const struct moe_wish *wish, FILE *csv);
+
+/* The engine for the experts of a backend that work was reserved of: "grouped", "cublaslt",
+ * "loop". */
+const char *moe_engine(const struct backend *be);
 #endif
