@@ -103,6 +103,7 @@ static void choose_grid(struct config *c, char *const *words, int n) {
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
+    if (c->backend == BACKEND_CUDA && c->engine.exchange == EXCHANGE_AUTO) ep = 1; /* untried */
     c->parallelism.dp_size = 0;
     c->parallelism.ep_size = ep;
 }

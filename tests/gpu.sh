@@ -9,10 +9,10 @@ needs_gpu
 cd "$work" || exit 99
 TEST_BACKEND=cuda
 export TEST_BACKEND
-# program NAME TEXT: a test program on one rank; its failures are shown
+# program NAME TEXT: a test program, on two ranks where its name ends in np2; its failures are shown
 program() {
     # shellcheck disable=SC2086 # a launcher may come with options
-    (cd "$srcdir" && timeout -s KILL 500 $MPIEXEC -n 1 "$build/tests/$1") >out 2>err
+    (cd "$srcdir" && timeout -s KILL 500 $MPIEXEC -n "${1##*np}" "$build/tests/$1") >out 2>err
     status=$?
     grep -E '^not ok|worst' out | grep -v '^ok' | sed 's/^/# /'
     [ $status = 0 ] || sed 's/^/# /' err
@@ -102,7 +102,7 @@ status=$?
 ok $status 'bench step: losses of random tokens, once a step the host waits'
 [ $status = 0 ] || sed 's/^/# /' out err
 
-regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out
+regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda engine.exchange=nccl checkpoint.ckpt_dir=two >out
 status=$?
 gpus=$(nvidia-smi -L | wc -l)
 if [ "$gpus" = 1 ]; then
@@ -123,6 +123,12 @@ else
         run optimizer 60 $shares && run none 60 $shares && same_model optimizer none &&
             numbers optimizer.60.out >optimizer.60 && numbers none.60.out >none.60 && [ -s none.60 ] && cmp -s optimizer.60 none.60
         ok $? 'checkpoints of both continue on one GPU, the same to the bit'
+        TEST_FP32=1 program golden.np2 'two GPUs, golden cases, FP32, data and expert parallel'
+        program recompute.np2 'two GPUs, recomputation'
+        run_on 2 spread 50 $shares parallelism.ep_size=2 engine.exchange=nccl && close_losses whole.50.out spread.50.out 0.005
+        ok $? 'two GPUs, expert parallel: losses of one GPU with the same batches within 0.5 %'
+        run_on 2 spread2 50 $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread spread2
+        ok $? 'expert parallel twice: the same model to the bit'
     }
 fi
 regulon 1 train "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 backend=cuda model.intermediate_size=36 checkpoint.ckpt_dir=odd >out

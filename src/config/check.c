@@ -85,6 +85,15 @@ char *check_engines(const struct config *c, int cuda) {
     return NULL;
 }
 
+char *check_untried(const struct config *c) {
+    if (c->parallelism.ep_size > 1 && c->engine.exchange == EXCHANGE_AUTO)
+        refuse("parallelism.ep_size is %" PRId64
+               ", and the exchange of tokens between GPUs has not "
+               "been tried on any yet: engine.exchange=nccl does it all the same",
+               c->parallelism.ep_size);
+    return NULL;
+}
+
 /* With backend auto once it is known what that is. */
 static char *check_own_engines(const struct config *c) {
     return c->backend == BACKEND_AUTO ? NULL : check_engines(c, c->backend == BACKEND_CUDA);

@@ -1,6 +1,7 @@
 #include "config.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "config/check.h"
 #include "data/loader.h"
 #include "plan/figures.h"
 #include <jansson.h>
@@ -17,6 +18,7 @@ struct result {
     int own; /* which of them is the deck's */
     double totals[RECOMPUTES][SHARDS];
     double parameters, active, checkpoint, tokens, flops, sent[N_PLAN_LINKS];
+    char *note; /* NULL: none */
 };
 
 static struct result result_of(const struct plan *p) {
@@ -36,6 +38,7 @@ static struct result result_of(const struct plan *p) {
     plan_parameters(p, &r.parameters, &r.active, &r.checkpoint);
     plan_wire(p, r.sent);
     r.tokens = plan_tokens(p), r.flops = plan_flops(p);
+    r.note = p->cuda ? check_untried(p->config) : NULL;
     return r;
 }
 
@@ -98,6 +101,7 @@ static void print_head(const struct plan *p, const struct result *r, FILE *out) 
     fprintf(out, "deck            %s on %d rank%s: dp %d x ep %d, %s in %s, attention %s\n",
             c->deck_name, p->ranks, plural(p->ranks), p->dp_size, p->ep_size,
             p->cuda ? "cuda" : "cpu", bf16 ? "BF16" : "FP32", r->memory[r->own].attention);
+    if (r->note) fprintf(out, "note            %s\n", r->note);
     fprintf(out, "parameters      %s, %s work on a token\n",
             text_count(buf[0], sizeof buf[0], r->parameters),
             text_count(buf[1], sizeof buf[1], r->active));
@@ -122,6 +126,7 @@ int plan_print(const struct plan *p, FILE *out) {
     print_head(p, &r, out);
     print_memory(p, &r, out);
     print_sent(p, &r, out);
+    memory_free(r.note);
     if (left >= 0) {
         fprintf(out, "\nfits, with %s left\n", text_bytes(buf, sizeof buf, left));
         return 1;
@@ -197,8 +202,10 @@ int plan_print_json(const struct plan *p, FILE *out) {
         json_object_set_new(root, numbers[i].name, whole(numbers[i].value));
     json_object_set_new(root, "totals_by_recompute", recompute_json(&r));
     json_object_set_new(root, "flops_per_step", json_real(r.flops)); /* 2^63 is soon passed */
+    if (r.note) json_object_set_new(root, "note", json_string(r.note));
     json_dumpf(root, out, JSON_INDENT(2));
     fputc('\n', out);
     json_decref(root);
+    memory_free(r.note);
     return fits;
 }
