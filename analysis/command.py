@@ -3,7 +3,7 @@
     import command                                    # first: Ctrl-C ends the program quietly from here on
     import metrics                                    # second: it says what to install where a module is absent
     if __name__ == "__main__":
-        command.run("report", main)
+        command.run(main)
 """
 import argparse
 import contextlib
@@ -108,10 +108,10 @@ def whole_file(path, mode="w", **words):
         unfinished.discard(temporary)
 
 
-def run(name, main):
+def run(main):
     """Calls main() and ends the program with the code it returns (None: 0), or with that of what went wrong."""
     def fail(text, code):
-        print(f"regulon-{name}: {text}", file=sys.stderr)
+        print(f"{program()}: {text}", file=sys.stderr)
         return code
 
     try:

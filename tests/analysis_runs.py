@@ -65,7 +65,7 @@ def command(name, *words):
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            modules[name].command.run(name, modules[name].main)
+            modules[name].command.run(modules[name].main)
     except SystemExit as end:
         code = end.code
     finally:

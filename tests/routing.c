@@ -3,6 +3,7 @@
 #include "bench/routing.h"
 #include "tap.h"
 #include <math.h>
+#include <string.h>
 
 enum { MOST = 256 };
 
@@ -54,6 +55,10 @@ int main(int argc, char **argv) {
     double mild = largest(weights, 64);
     routing_weights("skew:1", weights, 64);
     tap_ok(mild > 1.0 / 64 && largest(weights, 64) > 2 * mild, "skew: more of it is more uneven");
+    static const int64_t skewed[] = {485, 2638, 1555, 3438, 1692, 1226, 3195, 2159};
+    routing_weights("skew:1", weights, 8);
+    routing_counts(weights, counts, 8, 16388);
+    tap_ok(memcmp(counts, skewed, sizeof skewed) == 0, "skew: the rows that peers are timed with");
     tap_ok(!routing_weights("skew:", weights, 4) && !routing_weights("skew:-1", weights, 4) &&
                !routing_weights("others", weights, 4),
            "other names are refused");
