@@ -41,22 +41,27 @@ static size_t moe_rows(struct backend *be, struct moe_shape s) {
     return rooms_of(be, s).rows;
 }
 
+/* NULL for none. */
+static void *room(struct backend *be, size_t bytes) {
+    return bytes ? be->alloc(be, bytes) : NULL;
+}
+
 static struct moe *moe_new(struct backend *be, struct moe_shape s) {
     struct moe *m = memory_alloc(sizeof *m);
     struct cuda_moe_rooms rooms = rooms_of(be, s);
-    void **const places[N_CUDA_MOE_ROOMS] = {
-        [CUDA_MOE_OFFSETS] = (void **)&m->offsets,  [CUDA_MOE_ENDS] = (void **)&m->ends,
-        [CUDA_MOE_ROW_OF] = (void **)&m->row_of,    [CUDA_MOE_ROW_P] = (void **)&m->row_p,
-        [CUDA_MOE_FIRST] = (void **)&m->first,      [CUDA_MOE_COPY_OF] = (void **)&m->copy_of,
-        [CUDA_MOE_PLACE_OF] = (void **)&m->place_of};
-    size_t P = (size_t)be->grid->ep_size;
+    const size_t *bytes = rooms.bytes, P = (size_t)be->grid->ep_size;
     m->s = s, m->n_ranks = be->grid->ep_size, m->n_local = s.E / m->n_ranks, m->rows = rooms.rows;
-    for (int i = 0; i < N_CUDA_MOE_ROOMS; i++)
-        if (rooms.bytes[i]) *places[i] = be->alloc(be, rooms.bytes[i]);
+    m->offsets = room(be, bytes[CUDA_MOE_OFFSETS]);
+    m->ends = room(be, bytes[CUDA_MOE_ENDS]);
+    m->row_of = room(be, bytes[CUDA_MOE_ROW_OF]);
+    m->row_p = room(be, bytes[CUDA_MOE_ROW_P]);
+    m->first = room(be, bytes[CUDA_MOE_FIRST]);
+    m->copy_of = room(be, bytes[CUDA_MOE_COPY_OF]);
+    m->place_of = room(be, bytes[CUDA_MOE_PLACE_OF]);
     m->sent_first = memory_alloc_array(P + 1, sizeof *m->sent_first);
     m->got_first = memory_alloc_array(P + 1, sizeof *m->got_first);
     if (!cuda_state(be)->grouped)
-        cuda_check(cudaMallocHost((void **)&m->host_offsets, rooms.bytes[CUDA_MOE_OFFSETS]));
+        cuda_check(cudaMallocHost((void **)&m->host_offsets, bytes[CUDA_MOE_OFFSETS]));
     return m;
 }
 
