@@ -116,6 +116,21 @@ ok $? 'scratch of cuDNN'
 plan 0 og2_moe_7b --ranks 8 && grep -q '^fits, with ' out && grep -q '^  gradients, dense  *[0-9.]* GB   all: 8 ranks$' out
 ok $? 'og2_moe_7b fits on eight'
 
+# the time of a step, from rates
+plan 0 ./small.yaml --json --tflops 2 && has 'abs(d["step_seconds"]["passes"] / (d["flops_per_step"] / 2e12) - 1) < 1e-9 and d["step_seconds"]["tokens"] == d["step_seconds"]["gradients"] == 0' &&
+    has 'abs(d["step_seconds"]["optimizer"] / (30 * m["masters"] / 4 / 4.1e12) - 1) < 1e-9 and d["step_seconds"]["computing"] == 1'
+ok $? 'the time of a step on one rank'
+plan 0 ./small.yaml --json --tflops 2 memory.recompute=layer memory.recompute_layers=1 && has 'abs(d["step_seconds"]["passes"] / (d["flops_per_step"] / 2e12 * 7 / 6) - 1) < 1e-9'
+ok $? 'one of two layers made again: a third of its passes more'
+plan 0 ./small.yaml --json --ranks 4 parallelism.ep_size=2 --link 3 --network 2 --node-ranks 4 && has "[near(t['tokens'], sent['tokens'] / 3e9) and near(t['gradients'], (sent['dense_gradients'] + sent['expert_gradients']) / 3e9) for t, near in [(d['step_seconds'], lambda a, b: abs(a / b - 1) < 1e-9)]][0]"
+ok $? 'within a node: the links'
+plan 0 ./small.yaml --json --ranks 4 parallelism.ep_size=4 --link 3 --network 2 --node-ranks 2 && has "[near(t['tokens'], sent['tokens'] * 2 / 3 / 2e9) and near(t['weights'], (sent['dense_weights'] + sent['expert_weights']) / 2e9) and near(t['total'], sum(t[k] for k in ('passes', 'optimizer', 'tokens', 'gradients', 'weights'))) and near(t['tokens_per_s_of_a_rank'], d['tokens_per_step'] / 4 / t['total']) for t, near in [(d['step_seconds'], lambda a, b: abs(a / b - 1) < 1e-9)]][0]"
+ok $? 'between nodes: the network, and rates of tokens'
+plan 0 ./small.yaml --ranks 2 --link 284 && grep -q '^a step would take, with nothing overlapping$' out && grep -q '^  at 520 TFLOP/s, 284 GB/s within nodes of 8, 40 GB/s between them$' out && grep -q '^  gradients  *0.000 s$' out
+ok $? 'said to people'
+plan 0 ./small.yaml backend=cpu --json && has '"step_seconds" not in d'
+ok $? 'on the CPU nothing is said'
+
 # what does not fit: the advice, followed
 plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 32' out
 ok $? 'L1_8x7B_ep does not fit on eight of 141 GB: exit 1'
@@ -143,6 +158,9 @@ refused 64 'plan: --ranks needs a number' ./small.yaml --ranks
 refused 64 "plan: --ranks: 'two' is no number of ranks" ./small.yaml --ranks two
 refused 64 "plan: --gpu-memory: '-1' is no number of GB" ./small.yaml --gpu-memory -1
 refused 64 'plan: --gpu-memory: the deck asks for backend: cpu' ./small.yaml --gpu-memory 80 backend=cpu
+refused 64 'plan: --tflops: the deck asks for backend: cpu' ./small.yaml --tflops 500 backend=cpu
+refused 64 "plan: --network: 'fast' is no number of GB/s" ./small.yaml --network fast
+refused 64 "plan: --node-ranks: '0' is no number of ranks" ./small.yaml --node-ranks 0
 refused 78 'parallelism.ep_size: 2 does not divide the 3 ranks of this job' ./small.yaml --ranks 3 parallelism.ep_size=2
 refused 78 'model.hidden_size is 36: on a GPU it must be a multiple of 8' ./small.yaml model.hidden_size=36 model.head_dim=16
 refused 78 'engine.attention: cudnn: it has no sliding window here' ./small.yaml engine.attention=cudnn model.sliding_window=16

@@ -69,7 +69,9 @@ double plan_flops(const struct plan *p);  /* of a step, all ranks, documents of 
 typedef void plan_fits(void *context, const char *words, double bytes);
 int plan_advise(const struct plan *p, plan_fits *fits, void *context);
 
-/* All of it, for people and as JSON; 1 when it fits. */
-int plan_print(const struct plan *p, FILE *out);
-int plan_print_json(const struct plan *p, FILE *out);
+/* All of it, for people and as JSON, with the time that it takes at these rates, NULL: without; 1
+ * when it fits. */
+struct plan_rates;
+int plan_print(const struct plan *p, const struct plan_rates *rates, FILE *out);
+int plan_print_json(const struct plan *p, const struct plan_rates *rates, FILE *out);
 #endif

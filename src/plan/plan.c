@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "model/shape.h"
 #include "plan/figures.h"
+#include "plan/time.h"
 #include "train/run.h"
 #include <limits.h>
 #include <mpi.h>
@@ -17,20 +18,27 @@
 #include <unistd.h>
 
 static const char help[] =
-    "regulon plan DECK [--ranks N] [--gpu-memory GB] [--json] [key=value ...]\n"
+    "regulon plan DECK [--ranks N] [--gpu-memory GB] [--json] [--tflops T] [--link GB/s]\n"
+    "[--network GB/s] [--node-ranks N] [key=value ...]\n"
     "What a run of the deck on N ranks (dp_size x ep_size unless given) would need: memory of a "
     "rank by what it is for,\n"
     "FLOPs, bytes that a rank sends in a step, size of a checkpoint. Without a GPU, one process is "
     "enough. backend: auto\n"
     "means cuda here. Exit code 1 when it does not fit into GB (141; on the CPU a rank's share of "
     "this machine's memory);\n"
-    "then the keys are named with which it would. GB are 10^9 bytes.\n";
+    "then the keys are named with which it would. GB are 10^9 bytes.\n"
+    "For GPUs also the time of a step, from rates: what a rank computes in forward and backward "
+    "passes (520 TFLOP/s,\n"
+    "575 with 8192 tokens a micro-batch and more: an H200 with Mixtral's shape), what it sends to "
+    "others of its node (284 GB/s)\n"
+    "and to other nodes (40), and the ranks of a node (8).\n";
 
 /* The words of the command line. */
 struct request {
     const char *deck;
-    int64_t ranks;    /* 0: not given */
-    double memory_gb; /* 0: not given */
+    int64_t ranks;                                 /* 0: not given */
+    double memory_gb, tflops, link_gb, network_gb; /* 0: not given */
+    int64_t node_ranks;                            /* the same */
     int json, n;
     char **words; /* [n] keys */
 };
@@ -40,18 +48,39 @@ static const char *value_of(int argc, char **argv, int *i) {
     return argv[++*i];
 }
 
+/* The number of an option whose name is argv[i]. */
+static double rate_of(int argc, char **argv, int *i, const char *unit) {
+    const char *name = argv[*i], *s = value_of(argc, argv, i);
+    double x;
+    if (!text_to_real(s, &x) || x <= 0)
+        die_user(EXIT_USAGE, "plan: %s: '%s' is no number of %s", name, s, unit);
+    return x;
+}
+
+static int64_t count_of(int argc, char **argv, int *i) {
+    const char *name = argv[*i], *s = value_of(argc, argv, i);
+    int64_t n;
+    if (!text_to_int(s, &n) || n < 1 || n > 1 << 20)
+        die_user(EXIT_USAGE, "plan: %s: '%s' is no number of ranks", name, s);
+    return n;
+}
+
 static void read_words(struct request *r, int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             r->json = 1;
         } else if (strcmp(argv[i], "--ranks") == 0) {
-            const char *s = value_of(argc, argv, &i);
-            if (!text_to_int(s, &r->ranks) || r->ranks < 1 || r->ranks > 1 << 20)
-                die_user(EXIT_USAGE, "plan: --ranks: '%s' is no number of ranks", s);
+            r->ranks = count_of(argc, argv, &i);
+        } else if (strcmp(argv[i], "--node-ranks") == 0) {
+            r->node_ranks = count_of(argc, argv, &i);
         } else if (strcmp(argv[i], "--gpu-memory") == 0) {
-            const char *s = value_of(argc, argv, &i);
-            if (!text_to_real(s, &r->memory_gb) || r->memory_gb <= 0)
-                die_user(EXIT_USAGE, "plan: --gpu-memory: '%s' is no number of GB", s);
+            r->memory_gb = rate_of(argc, argv, &i, "GB");
+        } else if (strcmp(argv[i], "--tflops") == 0) {
+            r->tflops = rate_of(argc, argv, &i, "TFLOP/s");
+        } else if (strcmp(argv[i], "--link") == 0) {
+            r->link_gb = rate_of(argc, argv, &i, "GB/s");
+        } else if (strcmp(argv[i], "--network") == 0) {
+            r->network_gb = rate_of(argc, argv, &i, "GB/s");
         } else if (argv[i][0] == '-') {
             die_user(EXIT_USAGE, "plan: unknown option '%s'; see regulon plan --help", argv[i]);
         } else if (!r->deck) {
@@ -100,8 +129,17 @@ static struct plan plan_of(const struct config *c, const struct request *r) {
     struct plan p = {.config = c, .cuda = c->backend != BACKEND_CPU};
     int64_t dp = c->parallelism.dp_size ? c->parallelism.dp_size : 1;
     int64_t ranks = r->ranks ? r->ranks : dp * c->parallelism.ep_size;
-    if (!p.cuda && r->memory_gb)
-        die_user(EXIT_USAGE, "plan: --gpu-memory: the deck asks for backend: cpu");
+    const struct {
+        const char *name;
+        double given;
+    } of_gpus[] = {{"--gpu-memory", r->memory_gb},
+                   {"--tflops", r->tflops},
+                   {"--link", r->link_gb},
+                   {"--network", r->network_gb},
+                   {"--node-ranks", (double)r->node_ranks}};
+    for (int i = 0; i < 5; i++)
+        if (!p.cuda && of_gpus[i].given > 0)
+            die_user(EXIT_USAGE, "plan: %s: the deck asks for backend: cpu", of_gpus[i].name);
     char *problem = ranks > INT_MAX ? memory_string("too many ranks") : plan_grid(&p, (int)ranks);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
     p.limit = limit_of(&p, r);
@@ -110,13 +148,23 @@ static struct plan plan_of(const struct config *c, const struct request *r) {
     return p;
 }
 
+static struct plan_rates rates_of(const struct plan *p, const struct request *r) {
+    struct plan_rates rates = plan_rates_h200(loader_capacity(p->config));
+    if (r->tflops > 0) rates.flops = r->tflops * 1e12;
+    if (r->link_gb > 0) rates.link = r->link_gb * 1e9;
+    if (r->network_gb > 0) rates.network = r->network_gb * 1e9;
+    if (r->node_ranks > 0) rates.node_ranks = (int)r->node_ranks;
+    return rates;
+}
+
 /* On rank 0; the exit code. */
 static int plan(int argc, char **argv) {
     struct request r = {.words = memory_alloc_array((size_t)argc + 1, sizeof *r.words)};
     read_words(&r, argc, argv);
     struct config *c = config_load(r.deck, r.words, r.n);
     struct plan p = plan_of(c, &r);
-    int fits = r.json ? plan_print_json(&p, stdout) : plan_print(&p, stdout);
+    struct plan_rates rates = rates_of(&p, &r), *known = p.cuda ? &rates : NULL;
+    int fits = r.json ? plan_print_json(&p, known, stdout) : plan_print(&p, known, stdout);
     memory_free(r.words);
     config_free(c);
     return fits ? EXIT_FINISHED : 1;

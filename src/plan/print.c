@@ -4,6 +4,7 @@
 #include "config/check.h"
 #include "data/loader.h"
 #include "plan/figures.h"
+#include "plan/time.h"
 #include <jansson.h>
 
 static const struct {
@@ -94,6 +95,26 @@ static void print_sent(const struct plan *p, const struct result *r, FILE *out) 
                 plural(links[k].ranks));
 }
 
+static struct plan_time time_of(const struct plan *p, const struct plan_rates *rates,
+                                const struct result *r) {
+    return plan_time(p, rates, r->memory[r->own].bytes[PLAN_MASTERS] / sizeof(float));
+}
+
+static void print_time(const struct plan *p, const struct plan_rates *rates, const struct result *r,
+                       FILE *out) {
+    struct plan_time t = time_of(p, rates, r);
+    char buf[2][32];
+    fprintf(out, "\na step would take, with nothing overlapping\n");
+    for (int k = 0; k < N_PLAN_PHASES; k++)
+        if (t.seconds[k] > 0) fprintf(out, "  %-26s%8.3f s\n", plan_phase_name(k), t.seconds[k]);
+    fprintf(out, "  %-26s%8.3f s   %s tokens/s a rank, %s tokens a day, %.1f %% of it computing\n",
+            "together", t.total, text_count(buf[0], sizeof buf[0], t.tokens_per_s),
+            text_count(buf[1], sizeof buf[1], t.tokens_per_s * p->ranks * 86400),
+            100 * t.efficiency);
+    fprintf(out, "  at %.0f TFLOP/s, %.0f GB/s within nodes of %d, %.0f GB/s between them\n",
+            rates->flops / 1e12, rates->link / 1e9, rates->node_ranks, rates->network / 1e9);
+}
+
 static void print_head(const struct plan *p, const struct result *r, FILE *out) {
     char buf[2][32];
     const struct config *c = p->config;
@@ -119,13 +140,14 @@ static void print_advice(void *out, const char *words, double bytes) {
     fprintf(out, "  %-10s %s\n", text_bytes(buf, sizeof buf, bytes), words);
 }
 
-int plan_print(const struct plan *p, FILE *out) {
+int plan_print(const struct plan *p, const struct plan_rates *rates, FILE *out) {
     struct result r = result_of(p);
     double left = p->limit - r.memory[r.own].total;
     char buf[32];
     print_head(p, &r, out);
     print_memory(p, &r, out);
     print_sent(p, &r, out);
+    if (rates) print_time(p, rates, &r, out);
     memory_free(r.note);
     if (left >= 0) {
         fprintf(out, "\nfits, with %s left\n", text_bytes(buf, sizeof buf, left));
@@ -181,7 +203,19 @@ static void advice_json(void *list, const char *words, double bytes) {
                           json_pack("{s:s, s:I}", "words", words, "bytes", (json_int_t)bytes));
 }
 
-int plan_print_json(const struct plan *p, FILE *out) {
+static json_t *time_json(const struct plan *p, const struct plan_rates *rates,
+                         const struct result *r) {
+    struct plan_time t = time_of(p, rates, r);
+    json_t *all = json_object();
+    for (int k = 0; k < N_PLAN_PHASES; k++)
+        json_object_set_new(all, plan_phase_name(k), json_real(t.seconds[k]));
+    json_object_set_new(all, "total", json_real(t.total));
+    json_object_set_new(all, "tokens_per_s_of_a_rank", json_real(t.tokens_per_s));
+    json_object_set_new(all, "computing", json_real(t.efficiency));
+    return all;
+}
+
+int plan_print_json(const struct plan *p, const struct plan_rates *rates, FILE *out) {
     struct result r = result_of(p);
     const struct plan_memory *own = &r.memory[r.own];
     int fits = own->total <= p->limit;
@@ -202,6 +236,7 @@ int plan_print_json(const struct plan *p, FILE *out) {
         json_object_set_new(root, numbers[i].name, whole(numbers[i].value));
     json_object_set_new(root, "totals_by_recompute", recompute_json(&r));
     json_object_set_new(root, "flops_per_step", json_real(r.flops)); /* 2^63 is soon passed */
+    if (rates) json_object_set_new(root, "step_seconds", time_json(p, rates, &r));
     if (r.note) json_object_set_new(root, "note", json_string(r.note));
     json_dumpf(root, out, JSON_INDENT(2));
     fputc('\n', out);

@@ -1,0 +1,64 @@
+#include "config.h"
+#include "plan/time.h"
+
+/* BENCHMARKS.md: a step's passes at 4096 and at 8192 tokens, AdamW; NCCL's sends; the network is
+ * its data sheet's rate less a fifth. */
+struct plan_rates plan_rates_h200(int tokens) {
+    return (struct plan_rates){.flops = tokens < 8192 ? 520e12 : 575e12,
+                               .memory = 4.1e12,
+                               .link = 284e9,
+                               .network = 40e9,
+                               .node_ranks = 8};
+}
+
+const char *plan_phase_name(enum plan_phase phase) {
+    static const char *const names[N_PLAN_PHASES] = {[PLAN_PASSES] = "passes",
+                                                     [PLAN_OPTIMIZER] = "optimizer",
+                                                     [PLAN_SENDS_TOKENS] = "tokens",
+                                                     [PLAN_SENDS_GRADIENTS] = "gradients",
+                                                     [PLAN_SENDS_WEIGHTS] = "weights"};
+    return names[phase];
+}
+
+/* Bytes that go round a ring: it is as fast as its slowest link, which leaves the node where the
+ * ring does. */
+static double ring(const struct plan *p, const struct plan_rates *r, double bytes) {
+    return bytes / (p->ranks > r->node_ranks ? r->network : r->link);
+}
+
+/* To each other rank of the ep group the same: those of this node over its links, the others over
+ * the network at the same time. The group is a run of neighbouring ranks. */
+static double tokens(const struct plan *p, const struct plan_rates *r, double bytes) {
+    int others = p->ep_size - 1, near = p->ep_size < r->node_ranks ? others : r->node_ranks - 1;
+    if (others == 0) return 0;
+    double here = bytes * near / others / r->link,
+           there = bytes * (others - near) / others / r->network;
+    return here > there ? here : there;
+}
+
+/* Of the passes a forward pass is a third; layers that are made again take another, for them. */
+static double passes(const struct plan *p, const struct plan_rates *r) {
+    const struct config *c = p->config;
+    double L = (double)c->model.num_hidden_layers, again = (double)c->memory.recompute_layers,
+           once = plan_flops(p) / p->ranks / r->flops;
+    if (c->memory.recompute != RECOMPUTE_LAYER) return once;
+    if (again == 0 || again > L) again = L;
+    return once * (1 + again / L / 3);
+}
+
+struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double masters) {
+    enum { ADAMW = 30 }; /* bytes of a parameter: master and moments in and out, gradient, weight */
+    struct plan_time t = {.total = 0};
+    double sent[N_PLAN_LINKS], *s = t.seconds;
+    plan_wire(p, sent);
+    s[PLAN_PASSES] = passes(p, rates);
+    s[PLAN_OPTIMIZER] = masters * ADAMW / rates->memory;
+    s[PLAN_SENDS_TOKENS] = tokens(p, rates, sent[PLAN_TOKENS]);
+    s[PLAN_SENDS_GRADIENTS] =
+        ring(p, rates, sent[PLAN_DENSE_GRADIENTS] + sent[PLAN_EXPERT_GRADIENTS]);
+    s[PLAN_SENDS_WEIGHTS] = ring(p, rates, sent[PLAN_DENSE_WEIGHTS] + sent[PLAN_EXPERT_WEIGHTS]);
+    for (int i = 0; i < N_PLAN_PHASES; i++) t.total += s[i];
+    t.tokens_per_s = plan_tokens(p) / p->ranks / t.total;
+    t.efficiency = (s[PLAN_PASSES] + s[PLAN_OPTIMIZER]) / t.total;
+    return t;
+}
