@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 enum {
-    GROUPED_ROWS = 64, /* an expert's rows begin at multiples of this */
+    GROUPED_ROWS = 64,  /* an expert's rows begin at multiples of this */
     GROUPED_UNIT = 64,  /* what widths must be multiples of */
     GROUPED_COLS = 256, /* of a tile */
     GROUPED_EXPERTS = 256

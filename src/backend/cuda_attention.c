@@ -87,9 +87,7 @@ static int plan_cudnn(struct cuda_state *s, char *why, size_t size) {
         int documents = cuda_cudnn_documents(&s->work, i);
         if (i > 0 && documents == cuda_cudnn_documents(&s->work, i - 1)) break;
         a->plans[i] = cudnn_attention_new(a->on, cuda_cudnn_sizes(&s->work, documents), why, size);
-        if (a->plans[i]) continue;
-        while (i > 0) cudnn_attention_free(a->plans[--i]), a->plans[i] = NULL;
-        return 0;
+        if (!a->plans[i]) return i > 0; /* the one for few serves alone */
     }
     return 1;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    GRAPHS = 16,
+    GRAPHS = 32,
     TOLD = 4, /* of how many the log speaks */
     PLAIN = 2 /* times that work is done as it is: libraries load their code then, plans are made */
 };

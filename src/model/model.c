@@ -185,6 +185,13 @@ static int replays(struct model *m, const char *pass, int accumulate) {
         m->be, (struct recording){.owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
 }
 
+/* The marks of a pass that is repeated: every rank sets the same ones, and others may not repeat
+ * it. */
+static void mark_layers(const struct model *m, enum watchdog_phase phase) {
+    for (int k = 0; k < m->s.L; k++)
+        watchdog_phase(phase, phase == WATCHDOG_FORWARD ? k : m->s.L - 1 - k);
+}
+
 static void forward(struct model *m) {
     struct backend *be = m->be;
     const struct params *p = m->params;
@@ -210,7 +217,9 @@ void model_forward(struct model *m, const struct batch *b) {
     watchdog_phase(WATCHDOG_FORWARD, -1);
     be->clock(be, CLOCK_FORWARD);
     load_batch(m, b);
-    if (!replays(m, "forward pass", 0)) {
+    if (replays(m, "forward pass", 0)) {
+        mark_layers(m, WATCHDOG_FORWARD);
+    } else {
         forward(m);
         be->recorded(be);
     }
@@ -281,7 +290,9 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
     be->clock(be, CLOCK_BACKWARD);
     be->upload(be, m->loss_scale, &scale, sizeof scale);
     model_balance(m, balance_weight);
-    if (!replays(m, "backward pass", m->has_grads)) {
+    if (replays(m, "backward pass", m->has_grads)) {
+        mark_layers(m, WATCHDOG_BACKWARD);
+    } else {
         backward(m);
         be->recorded(be);
     }

@@ -97,7 +97,7 @@ static void print_sent(const struct plan *p, const struct result *r, FILE *out) 
 
 static struct plan_time time_of(const struct plan *p, const struct plan_rates *rates,
                                 const struct result *r) {
-    return plan_time(p, rates, r->memory[r->own].bytes[PLAN_MASTERS] / sizeof(float));
+    return plan_time(p, rates, r->memory[r->own].bytes[PLAN_MOMENTS] / (2 * sizeof(float)));
 }
 
 static void print_time(const struct plan *p, const struct plan_rates *rates, const struct result *r,

@@ -36,7 +36,8 @@ static double tokens(const struct plan *p, const struct plan_rates *r, double by
     return here > there ? here : there;
 }
 
-/* Of the passes a forward pass is a third; layers that are made again take another, for them. */
+/* Of the passes a forward pass is a third; layers that are made again take another for them, at
+ * most. */
 static double passes(const struct plan *p, const struct plan_rates *r) {
     const struct config *c = p->config;
     double L = (double)c->model.num_hidden_layers, again = (double)c->memory.recompute_layers,
@@ -46,13 +47,13 @@ static double passes(const struct plan *p, const struct plan_rates *r) {
     return once * (1 + again / L / 3);
 }
 
-struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double masters) {
+struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained) {
     enum { ADAMW = 30 }; /* bytes of a parameter: master and moments in and out, gradient, weight */
     struct plan_time t = {.total = 0};
     double sent[N_PLAN_LINKS], *s = t.seconds;
     plan_wire(p, sent);
     s[PLAN_PASSES] = passes(p, rates);
-    s[PLAN_OPTIMIZER] = masters * ADAMW / rates->memory;
+    s[PLAN_OPTIMIZER] = trained * ADAMW / rates->memory;
     s[PLAN_SENDS_TOKENS] = tokens(p, rates, sent[PLAN_TOKENS]);
     s[PLAN_SENDS_GRADIENTS] =
         ring(p, rates, sent[PLAN_DENSE_GRADIENTS] + sent[PLAN_EXPERT_GRADIENTS]);

@@ -34,6 +34,6 @@ struct plan_time {
     double efficiency;   /* of that without communication */
 };
 
-/* masters: of this rank's share, numbers. */
-struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double masters);
+/* trained: parameters that this rank updates. */
+struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained);
 #endif
