@@ -22,7 +22,8 @@
 
 enum { LINE = 80 }; /* letters of a line of FASTA */
 
-/* The letters that may be chosen, ascending; returns how many. With `bytes`, of which all are
+/* The letters that may be chosen, ascending; returns how many: a deck is refused whose vocabulary
+ * does not hold its alphabet's. With `bytes`, of which all are
  * plain, what FASTA holds: not what a line cannot begin with. */
 static int list_letters(const struct config *c, int all, int32_t letters[256]) {
     enum alphabet_kind alphabet = (enum alphabet_kind)c->dataset.alphabet;
@@ -38,15 +39,9 @@ static int list_letters(const struct config *c, int all, int32_t letters[256]) {
     return n;
 }
 
-/* The user's mistakes that show before the model is loaded. Rank 0. */
-static void check(const struct settings *o, const struct config *c, int n_letters) {
-    const char *plain = tokens_letters((enum alphabet_kind)c->dataset.alphabet);
-    if (n_letters == 0 || (!o->all_letters && n_letters < (int)strlen(plain)))
-        die_user(EXIT_CONFIG, "model.vocab_size: %lld tokens do not hold the letters of %s",
-                 (long long)c->model.vocab_size,
-                 tokens_alphabet_name((enum alphabet_kind)c->dataset.alphabet));
-    if (!o->output) return;
-    char *folder = file_folder(o->output);
+/* A file that cannot be written is better refused before the work. Rank 0. */
+static void check_output(const char *path) {
+    char *folder = file_folder(path);
     if (access(folder, W_OK) != 0) die_user(EXIT_IO, "%s: %s", folder, strerror(errno));
     memory_free(folder);
 }
@@ -111,17 +106,19 @@ static void print_all(FILE *out, const struct settings *o, const struct prompts 
     memory_free(room);
 }
 
-/* Writes them to the file that was asked for, whole or not at all, or to stdout. */
+/* Writes them to the file that was asked for, whole or not at all, or to stdout, which MPI may have
+ * made unbuffered. */
 static void write_all(const struct settings *o, const struct prompts *p, const struct grid *g,
                       const unsigned char *letters) {
     char *text = NULL;
     size_t n = 0;
-    FILE *out = g->rank == 0 && o->output ? open_memstream(&text, &n) : stdout;
-    if (!out) die("out of memory: %s", strerror(errno));
+    FILE *out = g->rank == 0 ? open_memstream(&text, &n) : NULL;
+    if (g->rank == 0 && !out) die("out of memory: %s", strerror(errno));
     print_all(out, o, p, g, letters);
     if (g->rank == 0) {
-        int written = o->output ? fclose(out) == 0 && file_write_atomic(o->output, text, n)
-                                : fflush(out) == 0;
+        if (fclose(out) != 0) die("out of memory: %s", strerror(errno));
+        int written = o->output ? file_write_atomic(o->output, text, n)
+                                : fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0;
         if (!written)
             die_user(EXIT_IO, "cannot write %s: %s", o->output ? o->output : "to stdout",
                      strerror(errno));
@@ -154,7 +151,7 @@ static void generate(struct config *c, const struct settings *o, const struct pr
                      .n_letters = list_letters(c, o->all_letters, letters),
                      .seed = o->seed,
                      .sampling = o->sampling};
-    if (log_rank() == 0) check(o, c, t.n_letters);
+    if (log_rank() == 0 && o->output) check_output(o->output);
     user_agree();
     c->parallelism.dp_size = run_dp_size(c);
     grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
