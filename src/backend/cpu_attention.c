@@ -17,7 +17,7 @@ static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
     size_t stride = (size_t)(s.H + 2 * s.G) * (size_t)s.K;
     for (int i = 0; i < N; i++) last = positions[i] > last ? positions[i] : last;
     const float *table = cpu_rope_table(be, s.K, theta, last + 1);
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)N, stride))
     for (int i = 0; i < N; i++) {
         const float *cosine = table + (size_t)positions[i] * (size_t)s.K, *sine = cosine + half;
         float *x = (float *)qkv + (size_t)i * stride, sign = inverse ? -1 : 1;
@@ -191,13 +191,14 @@ static void attention_kept(struct backend *be, real_t *out, float *lse, const re
                            struct attention_shape s, struct kept kept) {
     int n_documents;
     const int32_t *cu = cpu_documents(be, &n_documents);
-    size_t room = 0;
+    size_t room = 0, pairs = 0;
     for (int d = 0; d < n_documents; d++) {
         int n = cu[d + 1] - cu[d];
         size_t scores = (size_t)(n < CPU_QUERIES ? n : CPU_QUERIES) * (size_t)(kept.past[d] + n);
         if (scores > room) room = scores;
+        pairs += (size_t)n * (size_t)(kept.past[d] + n);
     }
-#pragma omp parallel
+#pragma omp parallel if (cpu_worth(pairs, (size_t)(s.H * s.K)))
     {
         float *scores = cpu_scratch(be, room);
 #pragma omp for
