@@ -13,9 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The deck and the folder with the weights of MODEL, a run folder or one of its step folders. Rank
- * 0; the caller frees both. */
-static void find_model(const char *model, char **deck, char **weights) {
+void eval_find_model(const char *model, char **deck, char **weights) {
     char *plain = memory_string(model); /* without a slash at its end */
     for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/';) plain[--n] = 0;
     char *here = file_join(model, "used.yaml"), *folder = file_folder(plain),
@@ -95,9 +93,7 @@ static const char *read_words(int argc, char **argv, int *json, char **words, in
     return model;
 }
 
-/* A run may be evaluated on another number of ranks: unless the command line says how, the experts
- * are spread over as many of them as divide both the ranks and the experts. */
-static void choose_grid(struct config *c, char *const *words, int n) {
+void eval_choose_grid(struct config *c, char *const *words, int n) {
     int ranks, E = (int)c->model.num_local_experts, ep;
     for (int i = 0; i < n; i++)
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
@@ -144,10 +140,10 @@ int eval_main(int argc, char **argv) {
     char **words = memory_alloc_array((size_t)argc + 2, sizeof *words), *deck = NULL,
          *weights = NULL;
     const char *run = read_words(argc, argv, &json, words, &n);
-    if (log_rank() == 0) find_model(run, &deck, &weights);
+    if (log_rank() == 0) eval_find_model(run, &deck, &weights);
     user_agree();
     struct config *c = config_load_all(deck, words, n);
-    choose_grid(c, words, n);
+    eval_choose_grid(c, words, n);
     eval_run(c, run, weights, json);
     config_free(c);
     memory_free(deck);

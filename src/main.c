@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "bench/bench.h"
 #include "data/pack.h"
+#include "generate.h"
 #include "grid/grid.h"
 #include "info.h"
 #include "plan/plan.h"
@@ -27,6 +28,7 @@ static const struct verb {
 } verbs[] = {
     {"train", "train the model that a deck describes", train_main},
     {"eval", "loss of a trained model on held-out data", eval_main},
+    {"generate", "new sequences from a trained model", generate_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
     {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},

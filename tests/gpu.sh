@@ -32,6 +32,7 @@ TEST_ATTENTION=own program recompute.np1 'recomputation, BF16, attention of our 
 TEST_FP32=1 program recompute.np1 'recomputation, FP32'
 program golden.np1 'golden cases, BF16'
 TEST_FP32=1 program golden.np1 'golden cases, FP32'
+TEST_FP32=1 program generate.np1 'generation, FP32'
 
 train="train $srcdir/input/L0_sanity.yaml train.verdict=false logger.frequency=1 checkpoint.save_final_model=true"
 same_model() { cmp -s "$1/final_model/model.safetensors" "$2/final_model/model.safetensors"; }

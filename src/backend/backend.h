@@ -25,6 +25,15 @@ struct attention_shape {
     int window; /* tokens a query sees, itself included; 0: all */
 };
 
+/* Keys and values of one layer, kept for sequences that go on: those of position t of the sequence
+ * in place s at kv[s, t, 2 G K], keys first. */
+struct kept {
+    real_t *kv;                  /* [places, room, 2 G K] */
+    int room;                    /* positions */
+    const int32_t *place, *past; /* [documents] host memory: where document d's sequence lies, and
+                                    how many positions of it are there already */
+};
+
 /* Sizes of one mixture-of-experts layer. */
 struct moe_shape {
     int D, F, E, A;
@@ -203,6 +212,12 @@ struct backend {
      * backward. */
     void (*attention)(struct backend *be, real_t *out, float *lse, const real_t *qkv,
                       struct attention_shape s);
+    /* The same for documents that go on: document d of the micro-batch holds the positions from
+     * past[d] on of a sequence, no two of one sequence. Its keys and values are added to the kept
+     * ones; its queries see all of them up to their own position. NULL where there is no such
+     * thing: sequences are then run from their beginning. */
+    void (*attention_kept)(struct backend *be, real_t *out, float *lse, const real_t *qkv,
+                           struct attention_shape s, struct kept kept);
     /* dqkv[N, (H + 2G) K], overwritten */
     void (*attention_backward)(struct backend *be, real_t *dqkv, const real_t *dout,
                                const real_t *out, const float *lse, const real_t *qkv,

@@ -18,6 +18,12 @@ void cpu_fill_head(struct backend *be);
 void cpu_fill_optimizer(struct backend *be);
 void cpu_fill_collectives(struct backend *be);
 
+/* Whether n times `each` operations are worth sharing out: waking the threads costs microseconds,
+ * and much more where there are fewer processors than threads. */
+static inline int cpu_worth(size_t n, size_t each) {
+    return (double)n * (double)each >= 1 << 18;
+}
+
 enum transpose { NO_TRANSPOSE, TRANSPOSE };
 
 /* c[M, N] = alpha a b + beta c, where a is [M, K] (or [K, M] transposed) and b [K, N] (or [N, K]
@@ -25,7 +31,7 @@ enum transpose { NO_TRANSPOSE, TRANSPOSE };
 void cpu_gemm_serial(enum transpose ta, enum transpose tb, int M, int N, int K, float alpha,
                      const float *a, int lda, const float *b, int ldb, float beta, float *c,
                      int ldc);
-/* The same with the rows of c shared out over the threads. */
+/* The same with the rows of c shared out over the threads or, where they are fewer, the columns. */
 void cpu_gemm(enum transpose ta, enum transpose tb, int M, int N, int K, float alpha,
               const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
 /* At least n floats for the calling thread, valid until it asks again; grows at the first steps,

@@ -17,7 +17,7 @@ static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
     size_t stride = (size_t)(s.H + 2 * s.G) * (size_t)s.K;
     for (int i = 0; i < N; i++) last = positions[i] > last ? positions[i] : last;
     const float *table = cpu_rope_table(be, s.K, theta, last + 1);
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)N, stride))
     for (int i = 0; i < N; i++) {
         const float *cosine = table + (size_t)positions[i] * (size_t)s.K, *sine = cosine + half;
         float *x = (float *)qkv + (size_t)i * stride, sign = inverse ? -1 : 1;
@@ -30,10 +30,11 @@ static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
     }
 }
 
-/* One document, one head; row strides of q, k, v and out in floats. */
+/* One document, one head: keys of positions [0, T), queries of [past, T); q points to the first of
+ * them. Row strides in floats. */
 struct head {
     const float *q, *k, *v;
-    int stride, T, K, window;
+    int stride, kv_stride, past, T, K, window; /* stride: of q */
     float scale;
 };
 
@@ -46,8 +47,8 @@ static int first_key(const struct head *h, int q0) {
 static void make_scores(const struct head *h, int q0, int q1, int first, float *scores) {
     int n = q1 - first;
     cpu_gemm_serial(NO_TRANSPOSE, TRANSPOSE, q1 - q0, n, h->K, h->scale,
-                    h->q + (size_t)q0 * (size_t)h->stride, h->stride,
-                    h->k + (size_t)first * (size_t)h->stride, h->stride, 0, scores, n);
+                    h->q + (size_t)(q0 - h->past) * (size_t)h->stride, h->stride,
+                    h->k + (size_t)first * (size_t)h->kv_stride, h->kv_stride, 0, scores, n);
     for (int i = q0; i < q1; i++) {
         float *row = scores + (size_t)(i - q0) * (size_t)n;
         for (int j = i + 1; j < q1; j++) row[j - first] = -INFINITY;
@@ -56,11 +57,13 @@ static void make_scores(const struct head *h, int q0, int q1, int first, float *
     }
 }
 
+/* out and lse are those of the first query. */
 static void forward_head(const struct head *h, float *out, int out_stride, float *lse,
                          int lse_stride, float *scores) {
-    for (int q0 = 0; q0 < h->T; q0 += CPU_QUERIES) {
+    for (int q0 = h->past; q0 < h->T; q0 += CPU_QUERIES) {
         int q1 = q0 + CPU_QUERIES < h->T ? q0 + CPU_QUERIES : h->T, first = first_key(h, q0),
             n = q1 - first;
+        size_t row0 = (size_t)(q0 - h->past);
         make_scores(h, q0, q1, first, scores);
         for (int i = 0; i < q1 - q0; i++) {
             float *row = scores + (size_t)i * (size_t)n, most = -INFINITY, sum = 0;
@@ -74,11 +77,11 @@ static void forward_head(const struct head *h, float *out, int out_stride, float
             }
             float inverse = 1 / sum;
             for (int j = 0; j < n; j++) row[j] *= inverse;
-            lse[(size_t)(q0 + i) * (size_t)lse_stride] = most + logf(sum);
+            lse[(row0 + (size_t)i) * (size_t)lse_stride] = most + logf(sum);
         }
         cpu_gemm_serial(NO_TRANSPOSE, NO_TRANSPOSE, q1 - q0, h->K, n, 1, scores, n,
-                        h->v + (size_t)first * (size_t)h->stride, h->stride, 0,
-                        out + (size_t)q0 * (size_t)out_stride, out_stride);
+                        h->v + (size_t)first * (size_t)h->kv_stride, h->kv_stride, 0,
+                        out + row0 * (size_t)out_stride, out_stride);
     }
 }
 
@@ -133,6 +136,7 @@ static struct head head_of(const float *qkv, const int32_t *cu, int document, in
                          .k = row + (s.H + g) * s.K,
                          .v = row + (s.H + s.G + g) * s.K,
                          .stride = stride,
+                         .kv_stride = stride,
                          .T = cu[document + 1] - cu[document],
                          .K = s.K,
                          .window = s.window,
@@ -151,6 +155,58 @@ static void attention(struct backend *be, real_t *out, float *lse, const real_t 
         for (int task = 0; task < n_documents * s.H; task++) {
             int d = task / s.H, h = task % s.H;
             struct head one = head_of(qkv, cu, d, h, s);
+            forward_head(&one, (float *)out + (size_t)cu[d] * (size_t)(s.H * s.K) + h * s.K,
+                         s.H * s.K, lse + (size_t)cu[d] * (size_t)s.H + h, s.H, scores);
+        }
+    }
+}
+
+/* The keys and values of this document's tokens, to where those of earlier ones are. */
+static void keep(const struct kept *kept, const float *qkv, const int32_t *cu, int document,
+                 struct attention_shape s) {
+    size_t width = 2 * (size_t)s.G * (size_t)s.K, stride = width + (size_t)s.H * (size_t)s.K;
+    const float *row = qkv + (size_t)cu[document] * stride + (size_t)s.H * (size_t)s.K;
+    float *to =
+        (float *)kept->kv +
+        ((size_t)kept->place[document] * (size_t)kept->room + (size_t)kept->past[document]) * width;
+    for (int i = cu[document]; i < cu[document + 1]; i++, row += stride, to += width)
+        memcpy(to, row, width * sizeof *to);
+}
+
+/* head_of with kept keys and values. */
+static struct head kept_head(const struct kept *kept, const float *qkv, const int32_t *cu,
+                             int document, int h, struct attention_shape s) {
+    struct head one = head_of(qkv, cu, document, h, s);
+    int width = 2 * s.G * s.K, g = h / (s.H / s.G);
+    one.k = (const float *)kept->kv +
+            (size_t)kept->place[document] * (size_t)kept->room * (size_t)width + g * s.K;
+    one.v = one.k + s.G * s.K;
+    one.kv_stride = width;
+    one.past = kept->past[document];
+    one.T += one.past;
+    return one;
+}
+
+static void attention_kept(struct backend *be, real_t *out, float *lse, const real_t *qkv,
+                           struct attention_shape s, struct kept kept) {
+    int n_documents;
+    const int32_t *cu = cpu_documents(be, &n_documents);
+    size_t room = 0, pairs = 0;
+    for (int d = 0; d < n_documents; d++) {
+        int n = cu[d + 1] - cu[d];
+        size_t scores = (size_t)(n < CPU_QUERIES ? n : CPU_QUERIES) * (size_t)(kept.past[d] + n);
+        if (scores > room) room = scores;
+        pairs += (size_t)n * (size_t)(kept.past[d] + n);
+    }
+#pragma omp parallel if (cpu_worth(pairs, (size_t)(s.H * s.K)))
+    {
+        float *scores = cpu_scratch(be, room);
+#pragma omp for
+        for (int d = 0; d < n_documents; d++) keep(&kept, qkv, cu, d, s);
+#pragma omp for schedule(dynamic)
+        for (int task = 0; task < n_documents * s.H; task++) {
+            int d = task / s.H, h = task % s.H;
+            struct head one = kept_head(&kept, qkv, cu, d, h, s);
             forward_head(&one, (float *)out + (size_t)cu[d] * (size_t)(s.H * s.K) + h * s.K,
                          s.H * s.K, lse + (size_t)cu[d] * (size_t)s.H + h, s.H, scores);
         }
@@ -187,5 +243,6 @@ static void attention_backward(struct backend *be, real_t *dqkv, const real_t *d
 void cpu_fill_attention(struct backend *be) {
     be->rope = rope;
     be->attention = attention;
+    be->attention_kept = attention_kept;
     be->attention_backward = attention_backward;
 }

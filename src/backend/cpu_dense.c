@@ -29,7 +29,7 @@ static void add_norm(struct backend *be, real_t *sumv, real_t *yv, float *rstd, 
                      const real_t *deltav, const real_t *wv, float eps, int N, int D) {
     (void)be;
     const float *w = wv;
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)N, (size_t)D))
     for (int i = 0; i < N; i++) {
         size_t at = (size_t)i * (size_t)D;
         float *sum = (float *)sumv + at, *y = (float *)yv + at;

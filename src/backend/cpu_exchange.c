@@ -189,7 +189,7 @@ static const float *send_tokens(struct backend *be, struct moe *m, const float *
 static void spread_rows(struct moe *m, float *rows, const float *arrivals) {
     size_t D = (size_t)m->s.D;
     int R = m->offsets[m->n_local];
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)R, D))
     for (int r = 0; r < R; r++) {
         if (m->row_token[r] < 0)
             memset(rows + (size_t)r * D, 0, D * sizeof *rows);
@@ -203,7 +203,7 @@ static void gather_rows(struct backend *be, struct moe *m, float *out, const flo
     size_t D = (size_t)m->s.D, A = (size_t)m->s.A, n = (size_t)m->sent_first[m->n_ranks];
     int arrivals = m->got_first[m->n_ranks], alone = m->n_ranks == 1;
     float *sums = alone ? out : cpu_exchange_buffer(be, SEND_BUFFER, (size_t)arrivals * D);
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)arrivals, A * D))
     for (int i = 0; i < arrivals; i++) {
         float *sum = sums + (size_t)i * D;
         int first = 1;

@@ -11,7 +11,7 @@ static inline float sigmoid(float x) {
 
 static void activation(const struct moe_rows *r, float *h, const float *z) {
     size_t F = (size_t)r->shape.F;
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)r->offsets[r->n_local], F))
     for (int i = 0; i < r->offsets[r->n_local]; i++) {
         const float *gate = z + (size_t)i * 2 * F, *u = gate + F;
         float *out = h + (size_t)i * F, p = r->row_p[i];

@@ -1,6 +1,6 @@
 /* Matrix products: CBLAS where configure found one, plain loops otherwise. CBLAS runs on one
- * thread; the rows are shared out here, so that the same number of threads gives the same bits with
- * any library, and so that products may be called from within a parallel loop. */
+ * thread; rows or columns are shared out here, so that the same number of threads gives the same
+ * bits with any library, and so that products may be called from within a parallel loop. */
 #include "config.h"
 #include "backend/cpu.h"
 #include "base/memory.h"
@@ -77,16 +77,22 @@ void cpu_gemm_serial(enum transpose ta, enum transpose tb, int M, int N, int K, 
 
 void cpu_gemm(enum transpose ta, enum transpose tb, int M, int N, int K, float alpha,
               const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc) {
-#pragma omp parallel if (M > 1)
+#pragma omp parallel if (cpu_worth((size_t)M * (size_t)N, (size_t)K))
     {
 #ifdef _OPENMP
         int n = omp_get_num_threads(), i = omp_get_thread_num();
 #else
         int n = 1, i = 0;
 #endif
-        int first = (int)((long long)M * i / n), last = (int)((long long)M * (i + 1) / n);
-        const float *part = ta ? a + first : a + (size_t)first * (size_t)lda;
-        cpu_gemm_serial(ta, tb, last - first, N, K, alpha, part, lda, b, ldb, beta,
-                        c + (size_t)first * (size_t)ldc, ldc);
+        int columns = M < n;
+        long long all = columns ? N : M;
+        int first = (int)(all * i / n), last = (int)(all * (i + 1) / n);
+        size_t at = (size_t)first;
+        if (columns)
+            cpu_gemm_serial(ta, tb, M, last - first, K, alpha, a, lda,
+                            tb ? b + at * (size_t)ldb : b + at, ldb, beta, c + at, ldc);
+        else
+            cpu_gemm_serial(ta, tb, last - first, N, K, alpha, ta ? a + at : a + at * (size_t)lda,
+                            lda, b, ldb, beta, c + at * (size_t)ldc, ldc);
     }
 }

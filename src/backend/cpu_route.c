@@ -29,7 +29,7 @@ static void route(struct backend *be, struct routing *r, float *logits, const re
                   const real_t *w, const float *bias, int N, struct moe_shape s) {
     int E = s.E, A = s.A;
     be->matmul(be, logits, x, w, N, E, s.D);
-#pragma omp parallel for
+#pragma omp parallel for if (cpu_worth((size_t)N, (size_t)(E * A)))
     for (int i = 0; i < N; i++) {
         const float *in = logits + (size_t)i * (size_t)E;
         float *probs = r->probs + (size_t)i * (size_t)E, *p = r->p + (size_t)i * (size_t)A;

@@ -11,6 +11,7 @@ enum random_stream {
     RANDOM_STRAND,
     RANDOM_SHUFFLE,
     RANDOM_TEST = 5,
+    RANDOM_GENERATE,
     RANDOM_INIT = 1024
 };
 

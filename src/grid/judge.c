@@ -10,6 +10,7 @@ static const struct part {
     [WATCHDOG_LOADING] = {"loading", 0, 10},
     [WATCHDOG_STEP] = {"step", 1, 1},
     [WATCHDOG_VALIDATION] = {"validation after step", 1, 1},
+    [WATCHDOG_GENERATION] = {"generation", 0, 1},
     [WATCHDOG_CHECKPOINT] = {"the checkpoint of step", 1, 10},
     [WATCHDOG_FINAL_MODEL] = {"the final model", 0, 10},
     [WATCHDOG_CLOSING] = {"closing after step", 1, 10},

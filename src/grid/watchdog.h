@@ -11,6 +11,7 @@ enum watchdog_part {
     WATCHDOG_LOADING,
     WATCHDOG_STEP,
     WATCHDOG_VALIDATION,
+    WATCHDOG_GENERATION,
     WATCHDOG_CHECKPOINT,
     WATCHDOG_FINAL_MODEL,
     WATCHDOG_CLOSING,
@@ -34,8 +35,8 @@ typedef void watchdog_note(void *context, int code, int64_t step, const char *se
  * - a rank whose process ends without a word is named at once;
  * - one that gives no sign for timeout_s and two beats, or has left for so long while others
  *   work, is named;
- * - of the ranks whose mark does not move for timeout_s (ten times that in other parts than STEP
- *   and VALIDATION, and in the first STEP) the one furthest behind is named.
+ * - of the ranks whose mark does not move for timeout_s (ten times that in other parts than STEP,
+ *   VALIDATION and GENERATION, and in the first STEP) the one furthest behind is named.
  * Rank 0 prints host, step, phase and layer in a line on stderr, and every rank ends with
  * _exit(70); one that gives no sign is killed by a rank on its host. When rank 0 itself is lost,
  * the first other rank of each host prints what it saw. The end of one rank by die() ends all with

@@ -13,7 +13,11 @@ void attention_forward(struct model *m, int layer) {
     /* qkv[N, (H+2G)K] = xn1 Wqkv^T, rotated; attended[N, HK]; delta[N, D] = attended Wo^T */
     be->matmul(be, y->qkv, y->xn1, model_weight(m, p->q), N, qkv_width(&m->s), D);
     be->rope(be, y->qkv, m->positions, m->attention, m->s.theta, N, /*inverse=*/0);
-    be->attention(be, y->attended, y->lse, y->qkv, m->attention);
+    if (m->kept)
+        be->attention_kept(be, y->attended, y->lse, y->qkv, m->attention,
+                           kept_layer(m->kept, layer));
+    else
+        be->attention(be, y->attended, y->lse, y->qkv, m->attention);
     be->matmul(be, m->delta, y->attended, model_weight(m, p->o), N, D, HK);
 }
 

@@ -212,8 +212,19 @@ static void forward(struct model *m) {
     be->add_norm(be, m->x, m->xn, m->rstd, x, delta, model_weight(m, p->norm), m->s.eps, N, D);
 }
 
+void model_continue(struct model *m, const struct batch *b, struct kept_all *kept) {
+    watchdog_phase(WATCHDOG_FORWARD, -1);
+    m->be->clock(m->be, CLOCK_FORWARD);
+    load_batch(m, b);
+    m->kept = kept;
+    forward(m);
+    kept_advance(kept, b);
+    m->be->clock(m->be, CLOCK_OTHER);
+}
+
 void model_forward(struct model *m, const struct batch *b) {
     struct backend *be = m->be;
+    m->kept = NULL;
     watchdog_phase(WATCHDOG_FORWARD, -1);
     be->clock(be, CLOCK_FORWARD);
     load_batch(m, b);
@@ -233,6 +244,16 @@ void model_loss(struct model *m, double *loss) {
 
 void model_logits(struct model *m, real_t *logits) {
     m->be->matmul(m->be, logits, m->xn, model_weight(m, m->params->head), m->N, m->s.V, m->s.D);
+}
+
+void model_logits_of(struct model *m, const int *rows, int n, real_t *logits) {
+    struct backend *be = m->be;
+    size_t D = (size_t)m->s.D;
+    real_t *some = m->delta; /* the last norm has read it */
+    for (int i = 0; i < n; i++)
+        be->copy(be, real_at(be, some, (size_t)i * D), real_at(be, m->xn, (size_t)rows[i] * D),
+                 D * be->real_bytes);
+    be->matmul(be, logits, some, model_weight(m, m->params->head), n, m->s.V, m->s.D);
 }
 
 void model_balance(struct model *m, double weight) {

@@ -5,6 +5,7 @@
 #define REGULON_MODEL_MODEL_H
 #include "backend/backend.h"
 #include "data/batch.h"
+#include "model/kept.h"
 #include "model/params.h"
 #include "model/shape.h"
 #include "model/share.h"
@@ -61,7 +62,8 @@ struct model {
     int N;
     int32_t *tokens, *targets, *positions;
     float *target_weights, *loss_scale;
-    const struct batch *batch; /* borrowed until the next model_forward */
+    const struct batch *batch;   /* borrowed until the next model_forward */
+    const struct kept_all *kept; /* of model_continue, borrowed; NULL: documents are whole */
 
     /* shared by the layers */
     real_t *x, *xn,
@@ -109,6 +111,11 @@ void model_publish(struct model *m);
  */
 void model_forward(struct model *m, const struct batch *b);
 
+/* The same for documents that go on: a batch made with kept_append, whose keys and values join the
+ * kept ones. Only where the backend has attention_kept; no backward pass. Collective over grid->ep.
+ */
+void model_continue(struct model *m, const struct batch *b, struct kept_all *kept);
+
 /* Adds weight * -log p over the batch's targets to loss[1], backend memory, FP64. After
  * model_forward. */
 void model_loss(struct model *m, double *loss);
@@ -129,4 +136,7 @@ void model_reset(struct model *m);
 
 /* Logits [N, V] of the last model_forward into backend memory, for tests and small uses. */
 void model_logits(struct model *m, real_t *logits);
+
+/* The same of tokens rows[n] alone, [n, V]; n may be 0. */
+void model_logits_of(struct model *m, const int *rows, int n, real_t *logits);
 #endif
