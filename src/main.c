@@ -1,6 +1,7 @@
 /* regulon VERB ...: finds the verb and runs it. */
 #include "config.h"
 #include "eval.h"
+#include "export.h"
 #include "base/die.h"
 #include "base/h5.h"
 #include "base/log.h"
@@ -27,6 +28,7 @@ static const struct verb {
 } verbs[] = {
     {"train", "train the model that a deck describes", train_main},
     {"eval", "loss of a trained model on held-out data", eval_main},
+    {"export", "a trained model as a Hugging Face folder", export_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
     {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},
