@@ -6,11 +6,15 @@
     hf.py tokenizer FOLDER   one token a byte; with the tokenizers library, where it is there, else by its rules
     hf.py config FOLDER      both generations of keys
     hf.py same-config A B    two config.json mean the same
+    hf.py change A B CODE    folder B from A, where Python's CODE has changed `t` (tensors) and `c` (config)
+    hf.py broken A REGULON   imports A with files that break the format: "0 TEXT" or "1 TEXT" a line, 0: refused as it should be
 """
 import json
 import os
 import re
+import resource
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -128,6 +132,78 @@ def big(folder):
               **{f"{at}self_attn.{x}_proj.weight": (D, D) for x in "qkvo"}}
     rng = np.random.default_rng(1)
     write_file(os.path.join(folder, "model.safetensors"), {n: rng.standard_normal(x, dtype=np.float32) for n, x in shapes.items()}, "BF16")
+
+
+def change(a, b, code):
+    c, t = json.load(open(os.path.join(a, "config.json"))), {n: wide(*x) for n, x in read_folder(a).items()}
+    exec(code, {"c": c, "t": t, "np": np})
+    os.makedirs(b)
+    json.dump(c, open(os.path.join(b, "config.json"), "w"))
+    write_file(os.path.join(b, "model.safetensors"), t, "F32")
+
+
+def one(name, dtype, shape, first, last):
+    return {name: {"dtype": dtype, "shape": shape, "data_offsets": [first, last]}}
+
+
+def broken_files():
+    """(what, bytes of the file, what the message ends with)"""
+    def whole(header, data=b"", length=None):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+    good, bad = one("a", "F32", [1], 0, 4), "not a safetensors file"
+    yield "an empty file", b"", bad + " (0 bytes)"
+    yield "seven bytes", b"\0" * 7, bad + " (7 bytes)"
+    yield "a header of 2^64 - 1 bytes", whole(b"{}", length=2**64 - 1), bad + ": a header of 18446744073709551615 bytes in a file of 10"
+    yield "a header of 2^63 bytes", whole(b"{}", length=2**63), bad + ": a header of 9223372036854775808 bytes in a file of 10"
+    yield "a header longer than the file", whole(b"{}", length=3), bad + ": a header of 3 bytes in a file of 10"
+    yield "a header of 100 MB and a byte", 100000001, bad + ": a header of 100000001 bytes in a file of 100000009"
+    yield "an empty header", whole(b""), "the header does not begin with '{'"
+    yield "a blank before the header", whole(b" {}"), "the header does not begin with '{'"
+    yield "a list", whole(b"[]"), "the header does not begin with '{'"
+    yield "half a header", whole(b'{"a": '), "the header is not JSON: "
+    yield "text behind the header", whole(b"{} x"), "the header is not JSON: "
+    yield "10000 levels", whole(b'{"a":' * 10000), "the header is not JSON: maximum parsing depth reached"
+    yield "a name twice", whole(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', bytes(8)), "the header is not JSON: duplicate object key"
+    yield "an unknown type", whole(one("a", "F33", [1], 0, 4), bytes(4)), "tensor 'a' has the unknown dtype 'F33'"
+    yield "a gap", whole({**good, **one("b", "F32", [1], 8, 12)}, bytes(12)), "tensor 'b' begins at 8, the one before it ends at 4"
+    yield "an overlap", whole({**good, **one("b", "F32", [1], 2, 6)}, bytes(6)), "tensor 'b' begins at 2, the one before it ends at 4"
+    yield "data that begin late", whole(one("a", "F32", [1], 4, 8), bytes(8)), "tensor 'a' begins at 4, the one before it ends at 0"
+    yield "bytes behind the data", whole(good, bytes(5)), "5 bytes of data, the tensors take 4"
+    yield "data cut short", whole(good, bytes(3)), "tensor 'a' lies beyond the end of the file"
+    yield "offsets in reverse", whole(one("a", "F32", [1], 4, 0), bytes(4)), "tensor 'a': data_offsets are not [begin, end]"
+    yield "offsets near 2^63", whole(one("a", "F32", [1], 2**63 - 5, 2**63 - 1), bytes(4)), "tensor 'a' lies beyond the end of the file"
+    yield "a shape whose product wraps to 1", whole(one("a", "F32", [2**32, 2**32, 1], 0, 4), bytes(4)), "tensor 'a' is too large"
+    yield "a shape whose bytes wrap to 4", whole(one("a", "F32", [2**62 + 1], 0, 4), bytes(4)), "tensor 'a': 4 bytes of data do not fit its shape and dtype"
+    yield "a dimension below 0", whole(one("a", "F32", [-1, -1], 0, 4), bytes(4)), "tensor 'a': dimension 0 is not a whole number"
+    yield "a dimension of 1.0", whole(one("a", "F32", [1.0], 0, 4), bytes(4)), "tensor 'a': dimension 0 is not a whole number"
+    yield "nine dimensions", whole(one("a", "F32", [1] * 9, 0, 4), bytes(4)), "tensor 'a' has 9 dimensions"
+    yield "another key in a tensor", whole({"a": {**good["a"], "x": 1}}, bytes(4)), "tensor 'a' does not have just dtype, shape and data_offsets"
+    yield "metadata that are no strings", whole({"__metadata__": {"a": 1}}), "__metadata__: 'a' is not a string"
+    yield "a tensor of no elements, which is legal", whole(one("none", "F32", [0, 3], 0, 0)), "the model has no 'none'"
+
+
+def broken(a, regulon):
+    def most():
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    os.makedirs("broken", exist_ok=True)
+    subprocess.run([regulon, "--version"], stdout=subprocess.DEVNULL, check=True)
+    limit = most() + (32 << 10)  # what its libraries take, and 32 MB
+    shutil.copy(os.path.join(a, "config.json"), "broken")
+    for what, data, message in broken_files():
+        with open("broken/model.safetensors", "wb") as f:
+            if isinstance(data, int):  # all of it header
+                f.write(data.to_bytes(8, "little") + b"{")
+                f.truncate(8 + data)
+            else:
+                f.write(data)
+        run = subprocess.run([regulon, "import", "broken", "-o", "new"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lines = [line for line in run.stderr.splitlines() if line.startswith("regulon: ")]
+        small = most() < limit
+        ok = run.returncode == 65 and len(lines) == 1 and message in lines[0] and small and not os.path.exists("new") and not os.path.exists("new.tmp")
+        if not ok:
+            print("#", run.returncode, run.stderr.replace("\n", " "), most(), limit)
+        print(int(not ok), what)
 
 
 def equal(a, b):

@@ -160,17 +160,25 @@ const struct hf_tensor *hf_folder_find(const struct hf_folder *f, const char *na
 
 /* ---- against a model ---- */
 
-/* What does not fit, as text: the first few, and how many. */
+enum { SHOWN = 8 }; /* of either kind */
+enum misfit {
+    UNFIT,
+    LEFT_OVER,
+    N_MISFITS
+}; /* the model's, and not or not so in the folder; not the
+      model's */
+
+/* What does not fit, as text: the first few of each kind, and how many. */
 struct misfits {
     const struct hf_folder *folder;
     unsigned char *used; /* [folder->n] */
     char *text;
-    int n;
+    int n[N_MISFITS];
 };
 
-static void note(struct misfits *m, char *problem) {
-    enum { SHOWN = 8 };
-    if (m->n++ < SHOWN) {
+/* `problem` is freed. */
+static void note(struct misfits *m, enum misfit kind, char *problem) {
+    if (m->n[kind]++ < SHOWN) {
         char *longer = m->text ? memory_format("%s; %s", m->text, problem) : memory_string(problem);
         memory_free(m->text);
         m->text = longer;
@@ -197,16 +205,16 @@ static void check_piece(const struct param *t, const struct hf_piece *p, void *c
     struct misfits *m = context;
     const struct hf_tensor *found = hf_folder_find(m->folder, p->name);
     (void)t;
-    if (!found) return note(m, memory_format("'%s' is missing", p->name));
+    if (!found) return note(m, UNFIT, memory_format("'%s' is missing", p->name));
     m->used[found - m->folder->list] = 1;
     const struct safetensor *s = found->tensor;
     if (s->n_dims != p->n_dims || memcmp(s->dims, p->dims, (size_t)p->n_dims * sizeof *p->dims)) {
         char *seen = dims_text(s->n_dims, s->dims), *wanted = dims_text(p->n_dims, p->dims);
-        note(m, memory_format("'%s' is %s, the model's %s", p->name, seen, wanted));
+        note(m, UNFIT, memory_format("'%s' is %s, the model's %s", p->name, seen, wanted));
         memory_free(seen);
         memory_free(wanted);
     } else if (!is_weight(s))
-        note(m, memory_format("'%s' is %s, not F32, BF16 or F16", p->name, s->dtype));
+        note(m, UNFIT, memory_format("'%s' is %s, not F32, BF16 or F16", p->name, s->dtype));
 }
 
 /* A head beside a tied embedding must be the embedding. */
@@ -228,8 +236,9 @@ static void check_tied(struct misfits *m) {
     memory_free(a);
     memory_free(b);
     if (!same)
-        note(m, memory_string("'lm_head.weight' is not the embedding, and the config says that "
-                              "they are tied"));
+        note(m, UNFIT,
+             memory_string("'lm_head.weight' is not the embedding, and the config says that "
+                           "they are tied"));
 }
 
 void hf_folder_check(const struct hf_folder *f, const struct params *p) {
@@ -237,10 +246,12 @@ void hf_folder_check(const struct hf_folder *f, const struct params *p) {
     for (int i = 0; i < p->n; i++) hf_each_piece(&p->list[i], f->old, check_piece, &m);
     if (p->head == p->embed) check_tied(&m);
     for (int i = 0; i < f->n; i++)
-        if (!m.used[i]) note(&m, memory_format("the model has no '%s'", f->list[i].tensor->name));
-    if (m.n)
-        die_user(EXIT_DATA, "%s: %d tensor%s not fit the model: %s%s", f->path, m.n,
-                 m.n == 1 ? " does" : "s do", m.text, m.n > 8 ? "; ..." : "");
+        if (!m.used[i])
+            note(&m, LEFT_OVER, memory_format("the model has no '%s'", f->list[i].tensor->name));
+    int n = m.n[UNFIT] + m.n[LEFT_OVER], more = m.n[UNFIT] > SHOWN || m.n[LEFT_OVER] > SHOWN;
+    if (n > 0)
+        die_user(EXIT_DATA, "%s: %d tensor%s not fit the model: %s%s", f->path, n,
+                 n == 1 ? " does" : "s do", m.text, more ? "; ..." : "");
     memory_free(m.used);
 }
 
