@@ -1,6 +1,8 @@
 /* regulon VERB ...: finds the verb and runs it. */
 #include "config.h"
 #include "eval.h"
+#include "export.h"
+#include "import.h"
 #include "base/die.h"
 #include "base/h5.h"
 #include "base/log.h"
@@ -29,6 +31,8 @@ static const struct verb {
     {"train", "train the model that a deck describes", train_main},
     {"eval", "loss of a trained model on held-out data", eval_main},
     {"generate", "new sequences from a trained model", generate_main},
+    {"import", "a Hugging Face folder as a checkpoint", import_main},
+    {"export", "a trained model as a Hugging Face folder", export_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
     {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},

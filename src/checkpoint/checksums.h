@@ -14,7 +14,8 @@ struct checksum {
 /* Data of one dataset, in one stretch of a file. */
 struct extent {
     const char *dataset; /* "/master/lm_head.weight" */
-    const void *data;    /* where they come from */
+    const void *data;    /* where they come from; NULL: they lie nowhere, see shard_writer_pull */
+    int piece;           /* number of the piece that they are */
     int64_t offset, bytes;
     uint64_t hash; /* XXH3-64 */
 };

@@ -1,5 +1,6 @@
 #include "config.h"
 #include "checkpoint/hf_pieces.h"
+#include "base/memory.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -38,4 +39,41 @@ void hf_each_piece(const struct param *t, int old,
             p.at = (e * parts + part) * p.n;
             visit(t, &p, context);
         }
+}
+
+/* ---- the tensors of a folder ---- */
+
+struct listing {
+    struct hf_list list;
+    int room, param;
+    const char *dtype;
+};
+
+static void list_piece(const struct param *t, const struct hf_piece *p, void *context) {
+    struct listing *l = context;
+    struct hf_list *list = &l->list;
+    (void)t;
+    if (list->n == l->room) {
+        l->room = l->room ? 2 * l->room : 256;
+        list->tensors = memory_resize(list->tensors, (size_t)l->room * sizeof *list->tensors);
+        list->parts = memory_resize(list->parts, (size_t)l->room * sizeof *list->parts);
+    }
+    struct safetensor s = {
+        .name = memory_string(p->name), .dtype = l->dtype, .n_dims = p->n_dims, .n = 1};
+    for (int d = 0; d < p->n_dims; d++) s.n *= s.dims[d] = p->dims[d];
+    list->tensors[list->n] = s;
+    list->parts[list->n++] = (struct hf_part){.param = l->param, .first = p->at};
+}
+
+struct hf_list hf_list_new(const struct params *p, const char *dtype) {
+    struct listing l = {.dtype = dtype};
+    for (l.param = 0; l.param < p->n; l.param++)
+        hf_each_piece(&p->list[l.param], /*old=*/1, list_piece, &l);
+    return l.list;
+}
+
+void hf_list_free(struct hf_list *l) {
+    for (int i = 0; i < l->n; i++) memory_free(l->tensors[i].name);
+    memory_free(l->tensors);
+    memory_free(l->parts);
 }

@@ -1,7 +1,7 @@
-/* How our parameters lie among the tensors of a Hugging Face folder; used by hf_load.c and
- * hf_save.c. */
+/* How our parameters lie among the tensors of a Hugging Face folder; used by the hf_*.c. */
 #ifndef REGULON_CHECKPOINT_HF_PIECES_H
 #define REGULON_CHECKPOINT_HF_PIECES_H
+#include "checkpoint/safetensors.h"
 #include "model/params.h"
 
 /* The selection bias, [L, E], in a file of its own: Mixtral's has no place for it. */
@@ -22,4 +22,19 @@ struct hf_piece {
 void hf_each_piece(const struct param *t, int old,
                    void (*visit)(const struct param *t, const struct hf_piece *p, void *context),
                    void *context);
+
+/* The tensors that a folder of ours has, one an expert, in the order of their data; the same on any
+ * grid. Each is elements [first, first + t.n) of parameter `param` of the whole model. */
+struct hf_part {
+    int param;
+    int64_t first;
+};
+struct hf_list {
+    struct safetensor *tensors; /* [n] name, dtype, dims, n */
+    struct hf_part *parts;      /* [n] */
+    int n;
+};
+/* `p`: the whole model's table. dtype: "F32" or "BF16". hf_list_free frees it. */
+struct hf_list hf_list_new(const struct params *p, const char *dtype);
+void hf_list_free(struct hf_list *l);
 #endif

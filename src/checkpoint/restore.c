@@ -8,6 +8,7 @@
 #include "checkpoint/contents.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/hf.h"
+#include "checkpoint/hf_folder.h"
 #include <string.h>
 
 /* Says what is wrong, if anything is, and agrees: 1 when all is well on every rank. */
@@ -137,9 +138,10 @@ int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header
 }
 
 /* Why the checkpoint is of another model, NULL: it has the same tensors, no more and no fewer. */
-static char *other_model(const struct model *m, const char *folder) {
+static char *other_model(const struct config *config, const char *folder) {
     struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
-    struct params *p = params_new(&m->s, &whole, m->config);
+    struct shape s = shape_of(config);
+    struct params *p = params_new(&s, &whole, config);
     struct contents c = {.folder = NULL};
     char *problem = contents_files(&c, folder);
     if (!problem) problem = contents_tensors(&c);
@@ -160,12 +162,15 @@ static char *other_model(const struct model *m, const char *folder) {
     return problem;
 }
 
+int checkpoint_is_sound(const struct grid *g, const char *folder, const struct config *c) {
+    return verify(g, folder) && all_well(g, g->rank == 0 ? other_model(c, folder) : NULL);
+}
+
 static int load_step(struct model *m, const char *folder) {
     const struct grid *g = m->be->grid;
     struct shard_header h;
     int n;
-    if (!verify(g, folder)) return 0;
-    if (!all_well(g, g->rank == 0 ? other_model(m, folder) : NULL)) return 0;
+    if (!checkpoint_is_sound(g, folder, m->config)) return 0;
     float *all = memory_alloc_array(m->params->size, sizeof *all);
     struct piece *pieces = state_weights(m->params, all, &n);
     int loaded = all_well(g, read_state(m, NULL, folder, &h, pieces, n));
@@ -175,29 +180,40 @@ static int load_step(struct model *m, const char *folder) {
 }
 
 char *checkpoint_find_weights(const char *path) {
-    static const char *const whole[] = {"model.safetensors", "checksums"};
-    char *found = NULL;
-    for (int i = 0; i < 2 && !found; i++) {
-        char *file = file_join(path, whole[i]);
-        if (file_exists(file)) found = memory_string(path);
-        memory_free(file);
-    }
+    char *sums = file_join(path, "checksums"), *found = NULL;
+    if (hf_folder_exists(path) || file_exists(sums)) found = memory_string(path);
+    memory_free(sums);
     if (found) return found;
-    char *final = file_join(path, "final_model"), *tensors = file_join(final, whole[0]);
-    int n, ended = file_exists(tensors);
+    char *final = file_join(path, "final_model");
+    int n, ended = hf_folder_exists(final);
     int64_t *steps = checkpoint_list(path, &n), step = ended ? hf_step(final) : -1;
     if (n > 0 && (!ended || (step >= 0 && steps[0] >= step)))
         found = checkpoint_folder(path, steps[0]);
     else if (ended)
         found = memory_string(final);
     memory_free(steps);
-    memory_free(tensors);
     memory_free(final);
     return found;
 }
 
-/* Rank 0's text on every rank; the caller frees it. */
-static char *share_text(const struct grid *g, const char *text) {
+char *checkpoint_find_deck(const char *path, const char *weights) {
+    char *plain = memory_string(path); /* without a slash at its end */
+    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/';) plain[--n] = 0;
+    char *above = file_folder(plain), *sums = file_join(path, "checksums"),
+         *hf = file_join(weights, "config.json");
+    char *places[] = {file_join(path, "used.yaml"), file_join(above, "used.yaml")}, *found = NULL;
+    if (file_exists(places[0]))
+        found = memory_string(places[0]);
+    else if (hf_folder_exists(weights) && file_exists(hf))
+        found = memory_string(hf);
+    else if (file_exists(sums) && file_exists(places[1]))
+        found = memory_string(places[1]);
+    char *const owned[] = {plain, above, sums, hf, places[0], places[1]};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
+    return found;
+}
+
+char *checkpoint_share_name(const struct grid *g, const char *text) {
     int n = agree_int(g, g->rank == 0 ? (int)strlen(text) : 0);
     char *copy = g->rank == 0 ? memory_string(text) : memory_alloc((size_t)n + 1);
     MPI_Bcast(copy, n, MPI_CHAR, 0, g->world);
@@ -206,8 +222,8 @@ static char *share_text(const struct grid *g, const char *text) {
 
 void checkpoint_load_weights(struct model *m, const char *folder) {
     const struct grid *g = m->be->grid;
-    char *path = share_text(g, folder), *tensors = file_join(path, "model.safetensors");
-    if (agree_int(g, g->rank == 0 && file_exists(tensors)))
+    char *path = checkpoint_share_name(g, folder);
+    if (agree_int(g, g->rank == 0 && hf_folder_exists(path)))
         hf_load(m, path);
     else {
         int loaded = load_step(m, path);
@@ -215,6 +231,5 @@ void checkpoint_load_weights(struct model *m, const char *folder) {
             die_user(EXIT_DATA, "%s: its weights cannot be used for this model", path);
         user_agree();
     }
-    memory_free(tensors);
     memory_free(path);
 }

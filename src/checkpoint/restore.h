@@ -15,6 +15,19 @@ int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header
  * NULL when there are none. The caller frees it. One rank. */
 char *checkpoint_find_weights(const char *path);
 
+/* The file that says what model they are: of a checkpoint used.yaml, in `path` or, of a step
+ * folder, in the run folder above it; of a Hugging Face folder its config.json. NULL: there is
+ * none. The caller frees it. One rank. */
+char *checkpoint_find_deck(const char *path, const char *weights);
+
+/* Rank 0's name of a file or folder on every rank; the caller frees it. Collective over world. */
+char *checkpoint_share_name(const struct grid *g, const char *name);
+
+/* 1 when the files of the step folder are undamaged and it has the tensors of the model in c, no
+ * more and no fewer; else what is wrong is said (log_warn). The ranks share the work of hashing.
+ * Collective over world. */
+int checkpoint_is_sound(const struct grid *g, const char *folder, const struct config *c);
+
 /* Loads the weights and the selection bias, nothing else, from such a folder, which rank 0 names.
  * die_user (65) when it is damaged or of another model. Collective over world, which is
  * MPI_COMM_WORLD. */

@@ -1,6 +1,7 @@
 #include "config.h"
 #include "checkpoint/safetensors.h"
 #include "base/die.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -220,6 +221,12 @@ void safetensors_read_int32(const struct safetensors *f, const struct safetensor
         die_io("%s: %s", f->path, strerror(errno));
 }
 
+static int bytes_of(const char *dtype) {
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(dtype, dtypes[i].name) == 0) return dtypes[i].bytes;
+    return 0;
+}
+
 static json_t *header_of(struct safetensor *list, int n) {
     json_t *root = json_object();
     uint64_t at = 0;
@@ -232,7 +239,7 @@ static json_t *header_of(struct safetensor *list, int n) {
             json_array_append_new(shape, json_integer(t->dims[d]));
             t->n *= t->dims[d];
         }
-        t->dtype = "F32", t->first = at, t->bytes = (uint64_t)t->n * 4;
+        t->first = at, t->bytes = (uint64_t)t->n * (uint64_t)bytes_of(t->dtype);
         at += t->bytes;
         json_object_set_new(root, t->name,
                             json_pack("{s:s, s:o, s:[I, I]}", "dtype", t->dtype, "shape", shape,
@@ -241,7 +248,7 @@ static json_t *header_of(struct safetensor *list, int n) {
     return root;
 }
 
-int safetensors_create(const char *path, struct safetensor *list, int n) {
+char *safetensors_header(struct safetensor *list, int n, size_t *bytes) {
     json_t *root = header_of(list, n);
     char *text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
@@ -253,8 +260,15 @@ int safetensors_create(const char *path, struct safetensor *list, int n) {
     memset(header + 8, ' ', padded);
     memcpy(header + 8, text, length);
     free(text);
+    *bytes = padded + 8;
+    return header;
+}
+
+int safetensors_create(const char *path, struct safetensor *list, int n) {
+    size_t bytes;
+    char *header = safetensors_header(list, n, &bytes);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd >= 0 && write(fd, header, padded + 8) != (ssize_t)(padded + 8)) {
+    if (fd >= 0 && !file_write_all(fd, header, bytes)) {
         int reason = errno;
         close(fd);
         fd = -1;

@@ -45,8 +45,10 @@ void safetensors_read(const struct safetensors *f, const struct safetensor *t, i
                       int64_t n, float *out);
 void safetensors_read_int32(const struct safetensors *f, const struct safetensor *t, int32_t *out);
 
-/* Writing: the header of FP32 tensors list[n] (name and dims set; first, bytes and n are filled
- * in), then the caller writes each tensor's data in order. Returns the file descriptor, or -1 with
- * errno. */
+/* Writing: what a file of tensors list[n] begins with, *bytes long (name, dtype and dims set;
+ * first, bytes and n are filled in); the caller frees it. safetensors_create makes a file that
+ * holds this much, after which the caller writes each tensor's data in order: the file descriptor,
+ * or -1 with errno. */
+char *safetensors_header(struct safetensor *list, int n, size_t *bytes);
 int safetensors_create(const char *path, struct safetensor *list, int n);
 #endif

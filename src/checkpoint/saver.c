@@ -225,24 +225,6 @@ static int give_up(struct saver *s) {
     return -1;
 }
 
-/* What all ranks have to remark on their shards, one behind the other, on rank 0. */
-static char *gather_remarks(const struct grid *g, const struct shard_writer *w) {
-    char *mine = shard_writer_remarks(w), *all = NULL;
-    int n = (int)strlen(mine), total = 0, *counts = NULL, *places = NULL;
-    if (g->rank == 0) {
-        counts = memory_alloc_array((size_t)g->n_ranks, sizeof *counts);
-        places = memory_alloc_array((size_t)g->n_ranks, sizeof *places);
-    }
-    MPI_Gather(&n, 1, MPI_INT, counts, 1, MPI_INT, 0, g->world);
-    for (int r = 0; r < g->n_ranks && g->rank == 0; r++) places[r] = total, total += counts[r];
-    if (g->rank == 0) all = memory_alloc((size_t)total + 1);
-    MPI_Gatherv(mine, n, MPI_CHAR, all, counts, places, MPI_CHAR, 0, g->world);
-    memory_free(places);
-    memory_free(counts);
-    memory_free(mine);
-    return all;
-}
-
 /* All shards are down: rank 0 gets their hashes and commits. */
 static void start_commit(struct saver *s) {
     const struct grid *g = s->o->model->be->grid;
@@ -255,7 +237,7 @@ static void start_commit(struct saver *s) {
     snprintf(mine.checksum.hash, sizeof mine.checksum.hash, "%s", shard_writer_hash(s->writer));
     MPI_Gather(&mine, sizeof mine, MPI_BYTE, s->written, sizeof mine, MPI_BYTE, 0, g->world);
     MPI_Reduce(&bytes, &s->bytes, 1, MPI_DOUBLE, MPI_SUM, 0, g->world);
-    s->remarks = gather_remarks(g, s->writer);
+    s->remarks = shard_gather_remarks(g, s->writer);
     memory_free(name);
     atomic_store(&s->outcome, UNDER_WAY);
     s->phase = COMMITTING;

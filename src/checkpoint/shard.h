@@ -31,6 +31,10 @@ char *shard_name(int dp_rank, int ep_rank); /* "shard_d000_e000.h5"; the caller 
  * file system can. */
 enum { SHARD_ALIGNMENT = 4096 };
 
+/* Elements [first, first + n) of a piece into out; NULL, or what is wrong, freed by the caller. */
+typedef char *shard_source(void *context, const struct piece *p, int64_t first, int64_t n,
+                           float *out);
+
 /* Writing, in slices, by the I/O thread. `pieces` and their data (host memory) are borrowed until
  * the end; bias[n_bias] is the router's selection bias, written by the shard of rank 0 (NULL
  * elsewhere). */
@@ -38,6 +42,9 @@ struct shard_writer;
 struct shard_writer *shard_writer_new(const char *path, const struct shard_header *h,
                                       const struct config *c, const struct piece *pieces, int n,
                                       const float *bias, const int64_t bias_shape[2]);
+/* Of pieces without data the masters come from `source`, a slice at a time, and moments are zero:
+ * holes in the file. Before the first slice. */
+void shard_writer_pull(struct shard_writer *w, shard_source *source, void *context);
 int shard_writer_slice(struct shard_writer *w); /* 1: there is more; 0: done or failed */
 /* After the last slice: NULL, or why it failed (borrowed); the file's XXH3-128 as xxh128sum prints
  * it; what `checksums` says of its datasets (the caller frees it); its size. */
@@ -45,6 +52,9 @@ const char *shard_writer_error(const struct shard_writer *w);
 const char *shard_writer_hash(const struct shard_writer *w);
 char *shard_writer_remarks(const struct shard_writer *w);
 int64_t shard_writer_bytes(const struct shard_writer *w);
+/* The remarks of all ranks, one behind the other, on rank 0 (the caller frees them), else NULL.
+ * Collective over world. */
+char *shard_gather_remarks(const struct grid *g, const struct shard_writer *w);
 void shard_writer_free(struct shard_writer *w);
 
 /* Reading. Each returns NULL or what is wrong, to be freed by the caller. */

@@ -26,6 +26,10 @@ struct shard_writer {
     int n;
     const float *bias;
     int64_t bias_shape[2];
+    shard_source *source; /* of masters without data */
+    void *source_context;
+    char *room, *zeros; /* SLICE bytes each, room at a multiple of SHARD_ALIGNMENT in `rooms` */
+    char *rooms;
     struct extent *extents; /* by offset, after the first slice */
     int n_extents, current;
     int64_t done;                       /* bytes of the current extent written */
@@ -55,9 +59,18 @@ void shard_writer_free(struct shard_writer *w) {
     XXH3_freeState(w->extent_state);
     for (int i = 0; i < w->n_extents; i++) memory_free((char *)(uintptr_t)w->extents[i].dataset);
     memory_free(w->extents);
+    memory_free(w->rooms);
+    memory_free(w->zeros);
     memory_free(w->error);
     memory_free(w->path);
     memory_free(w);
+}
+
+void shard_writer_pull(struct shard_writer *w, shard_source *source, void *context) {
+    w->source = source, w->source_context = context;
+    w->zeros = memory_alloc(SLICE);
+    w->rooms = memory_alloc(SLICE + SHARD_ALIGNMENT);
+    w->room = w->rooms + (SHARD_ALIGNMENT - (uintptr_t)w->rooms % SHARD_ALIGNMENT);
 }
 
 const char *shard_writer_error(const struct shard_writer *w) {
@@ -73,6 +86,23 @@ int64_t shard_writer_bytes(const struct shard_writer *w) {
     return w->size;
 }
 
+char *shard_gather_remarks(const struct grid *g, const struct shard_writer *w) {
+    char *mine = shard_writer_remarks(w), *all = NULL;
+    int n = (int)strlen(mine), total = 0, *counts = NULL, *places = NULL;
+    if (g->rank == 0) {
+        counts = memory_alloc_array((size_t)g->n_ranks, sizeof *counts);
+        places = memory_alloc_array((size_t)g->n_ranks, sizeof *places);
+    }
+    MPI_Gather(&n, 1, MPI_INT, counts, 1, MPI_INT, 0, g->world);
+    for (int r = 0; r < g->n_ranks && g->rank == 0; r++) places[r] = total, total += counts[r];
+    if (g->rank == 0) all = memory_alloc((size_t)total + 1);
+    MPI_Gatherv(mine, n, MPI_CHAR, all, counts, places, MPI_CHAR, 0, g->world);
+    memory_free(places);
+    memory_free(counts);
+    memory_free(mine);
+    return all;
+}
+
 static void fail(struct shard_writer *w, int reason) {
     if (!w->error) w->error = memory_format("%s: %s", w->path, strerror(reason));
 }
@@ -81,11 +111,11 @@ static void fail(struct shard_writer *w, int reason) {
 
 /* `name` becomes the writer's. */
 static void add_extent(struct shard_writer *w, hid_t dataset, char *name, const void *data,
-                       int64_t bytes) {
+                       int64_t bytes, int piece) {
     haddr_t offset = H5Dget_offset(dataset);
     if (offset == HADDR_UNDEF) fail(w, EIO);
-    w->extents[w->n_extents++] =
-        (struct extent){.dataset = name, .data = data, .offset = (int64_t)offset, .bytes = bytes};
+    w->extents[w->n_extents++] = (struct extent){
+        .dataset = name, .data = data, .piece = piece, .offset = (int64_t)offset, .bytes = bytes};
 }
 
 /* rows x cols floats, allocated at once, written later. */
@@ -115,7 +145,7 @@ static void lay_out_pieces(struct shard_writer *w, hid_t file) {
                     : p->kind == STATE_EXP_AVG ? "AdamW first moment"
                                                : "AdamW second moment");
         h5_int64(d, "first_row", p->first_row);
-        add_extent(w, d, name, p->data, bytes);
+        add_extent(w, d, name, p->data, bytes, i);
         H5Dclose(d);
     }
     for (enum state_kind k = 0; k < N_STATES; k++) H5Gclose(groups[k]);
@@ -126,7 +156,7 @@ static void lay_out_bias(struct shard_writer *w, hid_t file) {
     hid_t d = lay_out(file, "router_bias", w->bias_shape[0], w->bias_shape[1]);
     h5_describe(d, "1", "selection bias of the router [layer, expert]");
     add_extent(w, d, memory_string("/router_bias"), w->bias,
-               w->bias_shape[0] * w->bias_shape[1] * (int64_t)sizeof *w->bias);
+               w->bias_shape[0] * w->bias_shape[1] * (int64_t)sizeof *w->bias, -1);
     H5Dclose(d);
 }
 
@@ -217,16 +247,32 @@ static int64_t write_direct(struct shard_writer *w, const char *data, int64_t n,
     return put < 0 ? 0 : put / PAGE * PAGE;
 }
 
+/* n bytes of the extent from `done` on: where they lie, or from the source; *zero: they are a hole.
+ */
+static const char *data_of(struct shard_writer *w, const struct extent *e, int64_t n, int *zero) {
+    *zero = 0;
+    if (e->data) return (const char *)e->data + w->done;
+    const struct piece *p = &w->pieces[e->piece];
+    int64_t first = w->done / (int64_t)sizeof(float), count = n / (int64_t)sizeof(float);
+    *zero = p->kind != STATE_MASTER;
+    if (!*zero && !w->error)
+        w->error = w->source(w->source_context, p, first, count, (float *)(void *)w->room);
+    return *zero ? w->zeros : w->room;
+}
+
+/* The next slice of the current extent, written and hashed. */
 static void write_some(struct shard_writer *w) {
     struct extent *e = &w->extents[w->current];
-    const char *data = (const char *)e->data + w->done;
+    int64_t n = e->bytes - w->done < SLICE ? e->bytes - w->done : SLICE, put = 0;
+    int zero;
     hash_metadata(w, e->offset);
     if (w->error) return;
+    const char *data = data_of(w, e, n, &zero);
     if (w->done == 0) XXH3_64bits_reset(w->extent_state);
-    int64_t n = e->bytes - w->done < SLICE ? e->bytes - w->done : SLICE;
-    int64_t put = write_direct(w, data, n, e->offset + w->done);
+    if (!zero && !w->error) put = write_direct(w, data, n, e->offset + w->done);
     if (w->error) return;
-    if (!file_write_all_at(w->fd, data + put, (size_t)(n - put), e->offset + w->done + put))
+    if (!zero &&
+        !file_write_all_at(w->fd, data + put, (size_t)(n - put), e->offset + w->done + put))
         return fail(w, errno);
     XXH3_128bits_update(w->state, data, (size_t)n);
     XXH3_64bits_update(w->extent_state, data, (size_t)n);

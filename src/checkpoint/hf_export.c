@@ -1,0 +1,196 @@
+#include "config.h"
+#include "checkpoint/hf_export.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/hf_files.h"
+#include "checkpoint/hf_pieces.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* One file of tensors list[first .. first + n). */
+struct out_file {
+    char *name; /* in the folder */
+    int first, n;
+    char *header; /* [data] what it begins with */
+    size_t data;  /* where its data begin */
+    int fd;
+};
+
+struct exporting {
+    const char *temporary;
+    struct hf_list list;
+    struct out_file *files; /* [n_files] */
+    int n_files;
+};
+
+/* ---- files ---- */
+
+/* Cuts the list into files of at most `most` bytes of data, 0: one file. */
+static void plan_files(struct exporting *x, int element_bytes, double most) {
+    x->files = memory_alloc_array((size_t)x->list.n, sizeof *x->files);
+    double bytes = 0;
+    for (int i = 0; i < x->list.n; i++) {
+        double more = (double)x->list.tensors[i].n * element_bytes;
+        if (i == 0 || (most > 0 && bytes + more > most)) {
+            x->files[x->n_files++] = (struct out_file){.first = i, .fd = -1};
+            bytes = 0;
+        }
+        x->files[x->n_files - 1].n++;
+        bytes += more;
+    }
+    for (int k = 0; k < x->n_files; k++) {
+        struct out_file *f = &x->files[k];
+        f->name = x->n_files == 1
+                      ? memory_string("model.safetensors")
+                      : memory_format("model-%05d-of-%05d.safetensors", k + 1, x->n_files);
+        f->header = safetensors_header(x->list.tensors + f->first, f->n, &f->data);
+    }
+}
+
+/* Opens all files; rank 0 creates them, with headers and room for the data. */
+static char *open_files(struct exporting *x, int create) {
+    char *problem = NULL;
+    for (int k = 0; k < x->n_files && !problem; k++) {
+        struct out_file *f = &x->files[k];
+        const struct safetensor *last = &x->list.tensors[f->first + f->n - 1];
+        char *path = file_join(x->temporary, f->name);
+        f->fd = open(path, O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0666);
+        if (f->fd < 0 ||
+            (create && (!file_write_all(f->fd, f->header, f->data) ||
+                        ftruncate(f->fd, (off_t)(f->data + last->first + last->bytes)) != 0)))
+            problem = memory_format("%s: %s", path, strerror(errno));
+        memory_free(path);
+    }
+    return problem;
+}
+
+static char *write_index(const struct exporting *x) {
+    json_t *map = json_object();
+    double bytes = 0;
+    for (int k = 0; k < x->n_files; k++)
+        for (int i = x->files[k].first; i < x->files[k].first + x->files[k].n; i++) {
+            json_object_set_new(map, x->list.tensors[i].name, json_string(x->files[k].name));
+            bytes += (double)x->list.tensors[i].bytes;
+        }
+    json_t *root =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    char *text = json_dumps(root, JSON_INDENT(2)), *problem = NULL,
+         *path = file_join(x->temporary, "model.safetensors.index.json");
+    if (!text || !file_write_atomic(path, text, strlen(text)))
+        problem = memory_format("%s: %s", path, strerror(errno));
+    json_decref(root);
+    free(text);
+    memory_free(path);
+    return problem;
+}
+
+/* Rank 0: all but the tensors. */
+static char *begin(struct exporting *x, const struct config *c, int half, int64_t step) {
+    struct shape s = shape_of(c);
+    file_remove_folder(x->temporary); /* of an export that was killed */
+    if (!file_make_folders(x->temporary))
+        return memory_format("%s: %s", x->temporary, strerror(errno));
+    char *problem = hf_files_write(x->temporary, c, &s, half ? "bfloat16" : "float32", step);
+    if (!problem) problem = open_files(x, /*create=*/1);
+    if (!problem && x->n_files > 1) problem = write_index(x);
+    return problem;
+}
+
+/* ---- tensors ---- */
+
+/* The upper half of an FP32, to nearest, ties to even; x[n] in place, packed. */
+static void to_bf16(float *x, int64_t n) {
+    uint16_t *out = (uint16_t *)(void *)x;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        int nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        uint16_t word =
+            (uint16_t)(nan ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        memcpy(&out[i], &word, sizeof word);
+    }
+}
+
+/* This rank's part of the stretches: number k belongs to rank k mod ranks. */
+static char *write_tensors(struct exporting *x, struct weights *w, const struct grid *g, int half) {
+    enum { MOST = 1 << 22 }; /* elements */
+    char *problem = NULL;
+    float *buffer = NULL;
+    int64_t room = 0, k = 0;
+    for (int f = 0; f < x->n_files; f++)
+        for (int i = x->files[f].first; i < x->files[f].first + x->files[f].n && !problem; i++) {
+            const struct safetensor *t = &x->list.tensors[i];
+            const struct hf_part *part = &x->list.parts[i];
+            int64_t cols = weights_params(w)->list[part->param].cols,
+                    most = cols < MOST ? MOST / cols * cols : cols;
+            if (most > room) {
+                memory_free(buffer);
+                buffer = memory_alloc_array((size_t)most, sizeof *buffer);
+                room = most;
+            }
+            for (int64_t at = 0, n; at < t->n && !problem; at += n) {
+                n = t->n - at < most ? t->n - at : most;
+                if (k++ % g->n_ranks != g->rank) continue;
+                problem = weights_read(w, part->param, part->first + at, n, buffer);
+                if (!problem && half) to_bf16(buffer, n);
+                int64_t size = half ? 2 : 4,
+                        place = (int64_t)x->files[f].data + (int64_t)t->first + at * size;
+                if (!problem &&
+                    !file_write_all_at(x->files[f].fd, buffer, (size_t)(n * size), place))
+                    problem =
+                        memory_format("%s/%s: %s", x->temporary, x->files[f].name, strerror(errno));
+            }
+        }
+    memory_free(buffer);
+    return problem;
+}
+
+static char *close_files(struct exporting *x) {
+    char *problem = NULL;
+    for (int k = 0; k < x->n_files; k++) {
+        if (x->files[k].fd < 0) continue;
+        int bad = fsync(x->files[k].fd) != 0;
+        bad |= close(x->files[k].fd) != 0;
+        if (bad && !problem)
+            problem = memory_format("%s/%s: %s", x->temporary, x->files[k].name, strerror(errno));
+    }
+    return problem;
+}
+
+/* Any rank's problem on all; `mine` is freed. */
+static char *agree(const struct grid *g, char *mine) {
+    char *all = agree_problem(g, mine);
+    memory_free(mine);
+    return all;
+}
+
+char *hf_export(struct weights *w, const struct grid *g, const struct config *c, const char *folder,
+                struct hf_export how) {
+    char *temporary = memory_format("%s.tmp", folder), *problem;
+    struct exporting x = {.temporary = temporary,
+                          .list = hf_list_new(weights_params(w), how.half ? "BF16" : "F32")};
+    plan_files(&x, how.half ? 2 : 4, how.file_bytes);
+    problem = agree(g, g->rank == 0 ? begin(&x, c, how.half, weights_step(w)) : NULL);
+    if (!problem) problem = agree(g, g->rank == 0 ? NULL : open_files(&x, /*create=*/0));
+    if (!problem) problem = agree(g, write_tensors(&x, w, g, how.half));
+    char *unsynced = agree(g, close_files(&x));
+    if (!problem)
+        problem = unsynced;
+    else
+        memory_free(unsynced);
+    if (!problem)
+        problem = agree(g, g->rank == 0 && !file_publish(temporary, folder)
+                               ? memory_format("%s: %s", folder, strerror(errno))
+                               : NULL);
+    if (problem && g->rank == 0) file_remove_folder(temporary);
+    for (int k = 0; k < x.n_files; k++)
+        memory_free(x.files[k].name), memory_free(x.files[k].header);
+    memory_free(x.files);
+    hf_list_free(&x.list);
+    memory_free(temporary);
+    return problem;
+}
