@@ -158,17 +158,22 @@ static char *deck_name(const char *deck) {
     return name;
 }
 
-struct config *config_load(const char *deck, char *const *words, int n) {
-    int is_file = strchr(deck, '/') || file_has_suffix(deck, ".yaml");
-    char *path = is_file ? memory_string(deck) : config_find_deck(deck);
-    if (!path) no_such_deck(deck);
+/* `path` is a deck's file or, with hf, the config.json of a model, which is then all that is known:
+ * as a deck that says no more than model.config. */
+static struct config *load(const char *path, int hf_folder, char *const *words, int n) {
     char *cwd = working_folder(), *folder = file_folder(path), *hf_name = NULL;
     char *base = strcmp(folder, ".") == 0 ? memory_string(cwd) : file_join(cwd, folder);
     struct entries hf = {0}, file = {.name = file_basename(path), .folder = base},
                    line = {.name = "command line", .folder = cwd};
     size_t bytes;
-    char *text = read_text(path, &bytes);
-    stop_on(yaml_to_entries(text, bytes, &file));
+    char *text = NULL;
+    if (hf_folder) {
+        entries_add(&file, ENTRY_VALUE, "model.config", file_basename(path), 0);
+        entries_add(&file, ENTRY_VALUE, "num_train_steps", "1", 0); /* required, and never taken */
+    } else {
+        text = read_text(path, &bytes);
+        stop_on(yaml_to_entries(text, bytes, &file));
+    }
     read_words(words, n, &line);
 
     struct config *c = build_defaults();
@@ -186,8 +191,17 @@ struct config *config_load(const char *deck, char *const *words, int n) {
     entries_free(&hf);
     entries_free(&file);
     entries_free(&line);
-    char *const owned[] = {path, cwd, folder, base, hf_name, text, model, (char *)given};
+    char *const owned[] = {cwd, folder, base, hf_name, text, model, (char *)given};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
+    return c;
+}
+
+struct config *config_load(const char *deck, char *const *words, int n) {
+    int is_file = strchr(deck, '/') || file_has_suffix(deck, ".yaml");
+    char *path = is_file ? memory_string(deck) : config_find_deck(deck);
+    if (!path) no_such_deck(deck);
+    struct config *c = load(path, /*hf_folder=*/0, words, n);
+    memory_free(path);
     return c;
 }
 
@@ -219,22 +233,34 @@ static char *written(const struct config *c) {
     return copy;
 }
 
+/* Rank 0's on every rank; c is NULL on the others. */
+static struct config *share(struct config *c) {
+    char *text = c ? written(c) : NULL, *name = c ? memory_string(c->deck_name) : NULL;
+    broadcast_text(&text);
+    broadcast_text(&name);
+    if (!c) c = config_parse(text, name);
+    memory_free(text);
+    memory_free(name);
+    return c;
+}
+
 struct config *config_load_all(const char *deck, char *const *words, int n) {
     int rank;
-    char *text = NULL, *name = NULL;
     struct config *c = NULL;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
         c = config_load(deck, words, n);
         stop_on(check_training(c));
-        text = written(c);
-        name = memory_string(c->deck_name);
     }
     user_agree();
-    broadcast_text(&text);
-    broadcast_text(&name);
-    if (rank != 0) c = config_parse(text, name);
-    memory_free(text);
-    memory_free(name);
-    return c;
+    return share(c);
+}
+
+struct config *config_load_model(const char *path, char *const *words, int n) {
+    int rank;
+    struct config *c = NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) c = load(path, strcmp(file_basename(path), "config.json") == 0, words, n);
+    user_agree();
+    return share(c);
 }

@@ -173,6 +173,9 @@ struct config *config_parse(const char *text, const char *name);
 /* Collective over MPI_COMM_WORLD: rank 0 loads and refuses a deck without data to train on, the
  * others get its result; holds the user_agree for it. */
 struct config *config_load_all(const char *deck, char *const *words, int n);
+/* The same for a model that is only used, from a run's used.yaml or from the config.json of a
+ * Hugging Face folder (all other keys then have their defaults); data need not be given. */
+struct config *config_load_model(const char *path, char *const *words, int n);
 void config_free(struct config *c); /* NULL is fine */
 
 /* Every key with its value, as YAML that config_parse reads back to the same struct: used.yaml. */
