@@ -12,6 +12,7 @@
 #include "grid/grid.h"
 #include "info.h"
 #include "plan/plan.h"
+#include "score/embed.h"
 #include "score/score.h"
 #include "selftest.h"
 #include "tools.h"
@@ -29,6 +30,7 @@ static const struct verb {
     {"train", "train the model that a deck describes", train_main},
     {"eval", "loss of a trained model on held-out data", eval_main},
     {"score", "log-likelihood of sequences, bases or variants under a trained model", score_main},
+    {"embed", "hidden states of a trained model for sequences", embed_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
     {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `regulon score`: log-likelihoods against the golden logits, eval, one whole context and each other; formats; what is
-# refused.
+# `regulon score` and `regulon embed`: log-likelihoods against the golden logits, eval, one whole context and each other;
+# formats; variants; embeddings against the golden hidden states; what is refused.
 srcdir=${srcdir:-.}
 # shellcheck disable=SC2086 # a launcher may come with options
 # shellcheck source=tests/lib.sh
@@ -234,6 +234,38 @@ for r, l in zip(table("bos.forward"), [json.loads(l) for l in open("v.jsonl")], 
     assert {k: "nan" if v is None else v if isinstance(v, str) else f"{v:.6f}" if isinstance(v, float) else str(v) for k, v in l.items()} == r, (r, l)
 EOF
 
+# embeddings
+for layer in 0 1 2; do
+    regulon 1 embed "$golden/tiny" ids.h5 -o layer$layer.h5 --layer $layer --pool none --window 48 dataset.bos_eos=none || break
+done
+regulon 2 embed "$golden/tiny" ids.h5 -o mean.h5 --window 48 dataset.bos_eos=none
+ok $? 'the layers of a golden model'
+py 'are the golden hidden states' "$golden" <<'EOF'
+r = tensors(sys.argv[1] + "/tiny/reference.safetensors")
+for layer in range(3):
+    f, want = h5py.File(f"layer{layer}.h5"), r[f"hidden_states.{layer}"]
+    near(f["embedding"][:].reshape(want.shape), want, 1e-5)
+    assert f.attrs["format"] == "regulon embeddings" and f.attrs["format_version"] == 1 and f.attrs["layer"] == layer and f.attrs["pool"] == "none"
+    assert f["embedding"].attrs["units"] and f["embedding"].attrs["long_name"]
+f = h5py.File("mean.h5")
+near(f["embedding"][:], want.astype(float).mean(1), 1e-5)
+assert f.attrs["layer"] == 2 and f.attrs["pool"] == "mean" and list(f["records/length"]) == [48, 48]
+EOF
+for ranks in 1 2; do
+    regulon "$ranks" embed run a.fa -o none$ranks.h5 --pool none --window 64 --stride 24 || break
+    regulon "$ranks" embed run a.fa -o mean$ranks.h5 --pool mean --window 64 --stride 24 || break
+done
+ok $? 'records longer than a window, on one rank and two'
+py 'the means are those of the bases; the same on one rank and two' <<'EOF'
+none, mean = h5py.File("none1.h5"), h5py.File("mean1.h5")
+for name, f in ("none2.h5", none), ("mean2.h5", mean):
+    assert h5py.File(name)["embedding"][:].tobytes() == f["embedding"][:].tobytes()
+x, at, n = none["embedding"][:].astype(float), none["records/offset"][:], none["records/length"][:]
+assert x.shape == (n.sum(), 64) and not np.isnan(x).any() and n.min() == 0
+near(mean["embedding"][:], [x[a:a + k].mean(0) if k else np.full(64, np.nan) for a, k in zip(at, n)], 1e-5)
+assert abs(x[0] - x[1]).max() > 1e-3
+EOF
+
 printf '>p\nMKVLLEEQFPWWLIVE\n' >p.fa
 : >empty.fa
 mkdir folder
@@ -278,6 +310,14 @@ refused 64 'score: --variants: only text without tags (dataset.mask_tags) has va
 refused 74 'no/folder.tsv: cannot be written: No such file or directory' score run a.fa -o no/folder.tsv
 cp "$golden/tiny/config.json" folder/
 refused 65 'folder: a config.json without model.safetensors' score folder a.fa
+refused 64 'embed: -o FILE is missing: the HDF5 file to write' embed run a.fa
+refused 64 'embed: --layer: 3, but the model has 2 layers' embed run a.fa -o no.h5 --layer 3
+refused 64 "embed: --pool: 'max' is none of mean, none" embed run a.fa -o no.h5 --pool max
+refused 64 "embed: unknown option '--strand'; see regulon embed --help" embed run a.fa -o no.h5 --strand mean
+refused 64 "score: unknown option '--layer'; see regulon score --help" score run a.fa --layer 1
+refused 74 'no/folder.h5: cannot be written: No such file or directory' embed run a.fa -o no/folder.h5
+regulon 2 embed --help >help && grep -q -- '--layer' help && ! grep -q -- '--variants' help
+ok $? 'help of embed'
 regulon 2 score --help >help && grep -q -- '--variants' help && [ "$(grep -c '^usage' help)" = 1 ]
 ok $? 'help'
 echo "1..$n"

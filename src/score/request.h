@@ -9,7 +9,7 @@ enum request_verb { VERB_SCORE = 1, VERB_EMBED = 2 };
 struct request {
     const char *model, *file, *output, *variants; /* output NULL: stdout */
     enum score_format format;
-    int per_base; /* score: each base; embed: --pool none */
+    int per_base; /* each base: --per-base, --pool none */
     enum strand_kind strand;
     int64_t window, stride; /* 0: not given */
     int64_t layer;          /* -1: the last */

@@ -3,7 +3,6 @@
 #include "base/die.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "data/loader.h"
 #include "data/sequences.h"
 #include "score/output.h"
 #include "score/variants.h"
@@ -56,12 +55,6 @@ static void score_records(struct trained *t, struct scoring *s, const struct req
     memory_free(s->values[1]);
 }
 
-/* Micro-batches hold a window at least. */
-static int capacity_of(const struct config *c) {
-    int n = loader_capacity(c);
-    return n > c->dataset.max_seq_length ? n : (int)c->dataset.max_seq_length;
-}
-
 static void score(struct trained *t, const struct request *o) {
     struct scoring s = {.kind = o->strand};
     struct corpus *c = sequences_read(o->file, t->config, &t->grid);
@@ -71,7 +64,7 @@ static void score(struct trained *t, const struct request *o) {
             memory_string("--variants: only text without tags (dataset.mask_tags) has variants");
     if (problem && t->grid.rank == 0) die_user(EXIT_USAGE, "score: %s", problem);
     user_agree();
-    trained_load(t, capacity_of(t->config));
+    trained_load(t, windows_capacity(t->config));
     if (o->variants)
         variants_score(t, &s.strands, o);
     else

@@ -1,4 +1,4 @@
-/* `regulon score` and `regulon embed`: what a trained model says of sequences. */
+/* `regulon score`: what a trained model says of sequences and variants. */
 #ifndef REGULON_SCORE_SCORE_H
 #define REGULON_SCORE_SCORE_H
 

@@ -3,6 +3,7 @@
 #include "base/die.h"
 #include "base/memory.h"
 #include "data/batch.h"
+#include "data/loader.h"
 #include "grid/watchdog.h"
 #include <limits.h>
 #include <math.h>
@@ -89,10 +90,12 @@ static void run(struct trained *t, const struct windows_source *s, size_t width,
                 measure_function *measure) {
     size_t n_ranks = (size_t)t->grid.n_ranks, capacity = (size_t)t->model->capacity,
            room = capacity * width;
-    if (room > INT_MAX) /* MPI counts in int */
+    if (room > INT_MAX && t->grid.rank == 0) /* MPI counts in int */
         die_user(EXIT_CONFIG,
-                 "micro-batches of %d tokens are too large: dataset.token_micro_batch_size",
-                 t->model->capacity);
+                 "dataset.token_micro_batch_size: %zu numbers of micro-batches of %zu tokens are "
+                 "too many",
+                 room, capacity);
+    user_agree();
     struct round r = {.t = t,
                       .source = s,
                       .packs = memory_alloc_array(n_ranks, sizeof *r.packs),
@@ -133,6 +136,11 @@ static void measure_embed(struct round *r, float *values) {
     struct model *m = r->t->model;
     size_t n = (size_t)r->batch->n * (size_t)m->s.D;
     m->be->download_real(m->be, values, m->depth == m->s.L ? m->xn : m->x, n);
+}
+
+int windows_capacity(const struct config *c) {
+    int n = loader_capacity(c);
+    return n > c->dataset.max_seq_length ? n : (int)c->dataset.max_seq_length;
 }
 
 void windows_score(struct trained *t, const struct windows_source *s) {

@@ -25,6 +25,9 @@ struct windows_source {
     void *context;
 };
 
+/* Tokens of a micro-batch: as in training, but dataset.max_seq_length, a window, at least. */
+int windows_capacity(const struct config *c);
+
 /* width 1: the log-likelihood (nats) of the label of each token, NaN where it has none; the first
  * token never has. Collective over world. */
 void windows_score(struct trained *t, const struct windows_source *s);
