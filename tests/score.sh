@@ -252,8 +252,8 @@ near(f["embedding"][:], want.astype(float).mean(1), 1e-5)
 assert f.attrs["layer"] == 2 and f.attrs["pool"] == "mean" and list(f["records/length"]) == [48, 48]
 EOF
 for ranks in 1 2; do
-    regulon "$ranks" embed run a.fa -o none$ranks.h5 --pool none --window 64 --stride 24 || break
-    regulon "$ranks" embed run a.fa -o mean$ranks.h5 --pool mean --window 64 --stride 24 || break
+    regulon "$ranks" embed run a.fa -o "none$ranks.h5" --pool none --window 64 --stride 24 || break
+    regulon "$ranks" embed run a.fa -o "mean$ranks.h5" --pool mean --window 64 --stride 24 || break
 done
 ok $? 'records longer than a window, on one rank and two'
 py 'the means are those of the bases; the same on one rank and two' <<'EOF'
