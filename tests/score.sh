@@ -6,10 +6,12 @@ srcdir=${srcdir:-.}
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
 golden=$(cd "$srcdir/tests/golden" && pwd)
+fixtures=$(cd "$srcdir/tests/fixtures" && pwd)
 lambda=$(cd "$srcdir/input/genomes" && pwd)/lambda_virus.fa.gz
 helper=$(cd "$srcdir/tests" && pwd)
 cd "$work" || exit 99
 export CUDA_VISIBLE_DEVICES='' # backend auto is cpu here
+export OMP_NUM_THREADS=1       # the same bits on one rank and two take the same number of threads a rank
 unset SLURM_JOB_GPUS SLURM_GPUS_ON_NODE
 py() { # TEXT [WORD...]: a program on stdin, over what score_tools.py has
     what=$1
@@ -234,6 +236,12 @@ for r, l in zip(table("bos.forward"), [json.loads(l) for l in open("v.jsonl")], 
     assert {k: "nan" if v is None else v if isinstance(v, str) else f"{v:.6f}" if isinstance(v, float) else str(v) for k, v in l.items()} == r, (r, l)
 EOF
 
+regulon 1 pack a.fa -o a.h5 >out && regulon 2 score run a.h5 --window 64 --per-base --strand mean >packed.tsv && cmp -s packed.tsv mean.tsv
+ok $? 'a packed corpus instead of its FASTA'
+"$regulon" score run a.fa --window 64 >/dev/full 2>err
+[ $? = 74 ] && grep -q 'cannot write stdout: No space left on device' err
+ok $? 'a full disk behind stdout: exit 74'
+
 # embeddings
 for layer in 0 1 2; do
     regulon 1 embed "$golden/tiny" ids.h5 -o layer$layer.h5 --layer $layer --pool none --window 48 dataset.bos_eos=none || break
@@ -265,6 +273,19 @@ assert x.shape == (n.sum(), 64) and not np.isnan(x).any() and n.min() == 0
 near(mean["embedding"][:], [x[a:a + k].mean(0) if k else np.full(64, np.nan) for a, k in zip(at, n)], 1e-5)
 assert abs(x[0] - x[1]).max() > 1e-3
 EOF
+
+# info, of these and of the files of earlier programs
+regulon 2 info one.h5 >said && grep -q '^scores  *of a.fa under run$' said && grep -q '^scored  *[0-9]* bases, strand mean: -[0-9.]* nats' said &&
+    regulon 1 info mean1.h5 >said && grep -q '^states  *after 2 layers, pool mean$' said
+ok $? 'info of scores and embeddings'
+regulon 1 info "$fixtures/scores_v1.h5" >said && grep -q '^scored  *18 bases, strand forward: -48.019599 nats, -2.667755 nats/base$' said &&
+    regulon 1 info "$fixtures/embeddings_v1.h5" >said && grep -q '^records  *3, of 20 bases$' said
+ok $? 'and of files of version 1'
+py 'a file of version 2' "$fixtures" <<'EOF'
+open("newer.h5", "wb").write(open(sys.argv[1] + "/scores_v1.h5", "rb").read())
+h5py.File("newer.h5", "r+").attrs.modify("format_version", 2)
+EOF
+refused 65 "newer.h5: format_version 2 of 'regulon scores' is newer than this program reads (1)" info newer.h5
 
 printf '>p\nMKVLLEEQFPWWLIVE\n' >p.fa
 : >empty.fa

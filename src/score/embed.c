@@ -8,8 +8,6 @@
 #include "score/sink.h"
 #include "score/windows.h"
 
-enum { EMBEDDINGS_VERSION = 1 };
-
 /* Hidden states on their way from windows to the file. */
 struct embedding {
     struct strands strands;
@@ -48,7 +46,7 @@ static void open_file(struct embedding *e, const struct request *o, int64_t laye
     const struct corpus *c = e->strands.corpus;
     hsize_t size[2] = {(hsize_t)(e->per_base ? c->n_tokens : c->n_records), (hsize_t)e->D};
     sink_open(&e->sink, o->output, /*text=*/0);
-    e->file = score_file_create(e->sink.temporary, "regulon embeddings", EMBEDDINGS_VERSION, o, c,
+    e->file = score_file_create(e->sink.temporary, EMBEDDINGS_FORMAT, EMBEDDINGS_VERSION, o, c,
                                 &e->strands);
     h5_int64(e->file, "layer", layer);
     h5_string(e->file, "pool", e->per_base ? "none" : "mean");

@@ -29,8 +29,8 @@ static const struct {
     [WINDOW] = {"--window", "N", VERB_SCORE | VERB_EMBED,
                 "tokens that the model sees at once; default: dataset.max_seq_length"},
     [STRIDE] = {"--stride", "N", VERB_SCORE | VERB_EMBED,
-                "tokens from one window to the next, so that each has window - stride before it\n"
-                "                    at least, but at a record's start; default: half the window"},
+                "tokens from one window to the next: behind the first one every token has\n"
+                "                    window - stride before it at least; default: half a window"},
     [VARIANTS] = {"--variants", "VCF", VERB_SCORE,
                   "instead of records: log-likelihood of ALT less that of REF, in context"},
     [HELP] = {"--help", NULL, VERB_SCORE | VERB_EMBED, "print this text"},
@@ -44,16 +44,13 @@ static const char *verb_name(enum request_verb verb) {
 void request_print_help(enum request_verb verb) {
     printf("usage: regulon %s MODEL FILE %s[option ...] [key=value ...]\n\n", verb_name(verb),
            verb == VERB_EMBED ? "-o OUT.h5 " : "");
-    fputs(verb == VERB_SCORE
-              ? "Log-likelihoods, in nats, of the records of FILE (FASTA, FASTQ or JSON lines, "
-                "plain or gzip, or a packed corpus) under\nMODEL,\n"
-              : "Hidden states of the bases of FILE (FASTA, FASTQ or JSON lines, plain or gzip, or "
-                "a packed corpus) in\n"
-                "MODEL, to HDF5. It is\n",
+    fputs(verb == VERB_SCORE ? "Log-likelihoods of the records of FILE under MODEL, in nats.\n"
+                             : "Hidden states of the bases of FILE in MODEL, to HDF5.\n",
           stdout);
-    fputs("a run folder, one of its step folders, or a Hugging Face folder. Keys override the "
-          "model's own, for example\ndataset.bos_eos=none, dataset.token_micro_batch_size=8192, "
-          "parallelism.ep_size=2.\n\n",
+    fputs("MODEL: a run folder, one of its step folders, or a Hugging Face folder.\n"
+          "FILE: FASTA, FASTQ or JSON lines, plain or gzip, or a packed corpus.\n"
+          "Keys override the model's own, such as dataset.bos_eos=none or "
+          "dataset.token_micro_batch_size=8192.\n\n",
           stdout);
     for (int i = 0; i < N_OPTIONS; i++)
         if (options[i].verbs & (int)verb)

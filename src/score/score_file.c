@@ -4,7 +4,6 @@
 #include "data/tokens.h"
 #include <math.h>
 
-enum { SCORES_VERSION = 1 };
 enum { SCORED, LOG_LIKELIHOOD, BITS, BASES, N_DATASETS };
 
 struct score_file {
@@ -78,7 +77,7 @@ struct score_file *score_file_open(const char *path, const struct request *o,
     struct score_file *f = memory_alloc(sizeof *f);
     hsize_t n = (hsize_t)c->n_records, bases = (hsize_t)c->n_tokens;
     f->corpus = c;
-    f->file = score_file_create(path, "regulon scores", SCORES_VERSION, o, c, s);
+    f->file = score_file_create(path, SCORES_FORMAT, SCORES_VERSION, o, c, s);
     f->dataset[SCORED] = score_file_dataset(f->file, "/records/scored", H5T_NATIVE_INT64, 1, &n,
                                             "1", "bases with a log-likelihood");
     f->dataset[LOG_LIKELIHOOD] = score_file_dataset(

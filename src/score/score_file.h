@@ -4,6 +4,7 @@
 #include "base/h5.h"
 #include "data/corpus.h"
 #include "score/request.h"
+#include "score/score_info.h"
 
 struct record_score {
     int64_t length, scored;         /* bases; of them with a log-likelihood */

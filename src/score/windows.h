@@ -1,6 +1,7 @@
 /* Windows of tokens through a trained model, on all ranks, and what it says of each token back on
  * rank 0 in their order. They are packed into micro-batches in order, and micro-batch i goes to
- * rank i mod ranks: neither what shares a micro-batch nor the result depends on the ranks. */
+ * rank i mod ranks: what shares a micro-batch does not depend on the ranks, nor then, with as many
+ * threads a rank, does the result. */
 #ifndef REGULON_SCORE_WINDOWS_H
 #define REGULON_SCORE_WINDOWS_H
 #include "train/trained.h"
