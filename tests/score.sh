@@ -318,12 +318,15 @@ refuse_vcf "bad.vcf:4: the sequences have several contigs 'c3'" 'c3\t1\t.\tA\tC'
 refuse_vcf "bad.vcf:4: REF is 'TTC', but the sequence has 'TTG' at c2:5" 'c2\t5\t.\tTTC\tC'
 refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t31\t.\tAA\tC'
 refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t0\t.\tA\tC'
+refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t9223372036854775807\t.\tAA\tC'
+refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t-9223372036854775808\t.\tAA\tC'
 refuse_vcf "bad.vcf:4: POS 'x' is not a whole number" 'c2\tx\t.\tA\tC'
 refuse_vcf "bad.vcf:4: REF '.' is not bases" 'c2\t1\t.\t.\tC'
 refuse_vcf "bad.vcf:4: ALT 'C1' is neither bases nor a symbolic allele" 'c2\t1\t.\tA\tC1'
 refuse_vcf "bad.vcf:4: ALT '' is neither bases nor a symbolic allele" 'c2\t1\t.\tA\tC,'
 refuse_vcf "bad.vcf:4: fewer than five columns with tabs between them: 'c2 1 . A C'" 'c2 1 . A C'
 refused 65 "c.fa:1: '>c1 x' is not the first line of a VCF, ##fileformat=VCFv4.x" score run c.fa --variants c.fa
+refused 64 'score: --window: variants need one of 8 tokens' score run c.fa --variants v.vcf --window 7
 refused 64 'score: variants are written as tsv or jsonl' score run c.fa --variants v.vcf -o no.h5
 refused 64 'score: --variants and --per-base do not go together' score run c.fa --variants v.vcf --per-base
 refused 64 'score: a variant is scored in one window: no --stride' score run c.fa --variants v.vcf --stride 5

@@ -87,8 +87,6 @@ static int64_t keep(struct parser *p, const char *s) {
 static void check_ref(const struct parser *p, const struct variant *v, const char *name,
                       const char *ref) {
     const struct corpus *c = p->corpus;
-    if (v->place < 0 || v->place + v->n_ref > c->length[v->record])
-        refuse(p, "the position lies outside contig '%s'", name);
     uint32_t *there = memory_alloc_array((size_t)v->n_ref, sizeof *there);
     char *seen = memory_alloc((size_t)v->n_ref + 1);
     int differs = 0;
@@ -145,8 +143,10 @@ static void add_line(struct parser *p, char *line) {
         refuse(p, "POS '%s' is not a whole number", column[POS]);
     if (!ref_bases) refuse(p, "REF '%s' is not bases", column[REF]);
     struct variant v = {.record = find_record(p, column[CHROM]),
-                        .place = position - 1,
                         .n_ref = (int64_t)strlen(column[REF])};
+    if (position < 1 || position > p->corpus->length[v.record] - v.n_ref + 1)
+        refuse(p, "the position lies outside contig '%s'", column[CHROM]);
+    v.place = position - 1;
     check_ref(p, &v, column[CHROM], column[REF]);
     v.id = keep(p, column[ID]);
     v.ref = keep(p, column[REF]);

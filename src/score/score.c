@@ -59,9 +59,7 @@ static void score(struct trained *t, const struct request *o) {
     struct scoring s = {.kind = o->strand};
     struct corpus *c = sequences_read(o->file, t->config, &t->grid);
     char *problem = strands_open(&s.strands, c, t->config, o->window, o->stride, o->strand);
-    if (!problem && o->variants && (c->ready || t->config->dataset.mask_tags))
-        problem =
-            memory_string("--variants: only text without tags (dataset.mask_tags) has variants");
+    if (!problem && o->variants) problem = variants_refusal(&s.strands, t->config);
     if (problem && t->grid.rank == 0) die_user(EXIT_USAGE, "score: %s", problem);
     user_agree();
     trained_load(t, windows_capacity(t->config));

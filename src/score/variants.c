@@ -159,6 +159,16 @@ static void take(void *context, const struct window *w, const float *values) {
     if (w->record % 2 && w->strand == s->strands->last) put_out(s);
 }
 
+char *variants_refusal(const struct strands *s, const struct config *c) {
+    enum { LEAST = 8 }; /* an allele of half of it has context on both sides */
+    if (s->corpus->ready || c->dataset.mask_tags)
+        return memory_string("--variants: only text without tags (dataset.mask_tags) has variants");
+    if (s->content < LEAST)
+        return memory_format("--window: variants need one of %d tokens",
+                             LEAST + (s->wrapped ? 2 : 0));
+    return NULL;
+}
+
 void variants_score(struct trained *t, struct strands *strands, const struct request *o) {
     struct scoring s = {.strands = strands, .o = o, .strand = strands->first};
     s.vcf = vcf_read(o->variants, strands->corpus, &t->grid);
