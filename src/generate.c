@@ -5,15 +5,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "checkpoint/restore.h"
 #include "data/loader.h"
 #include "data/tokens.h"
-#include "eval.h"
 #include "generate/generator.h"
 #include "generate/settings.h"
 #include "generate/prompts.h"
 #include "grid/watchdog.h"
-#include "train/run.h"
+#include "train/trained.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,10 +133,9 @@ static void say_speed(const struct settings *o, const struct prompts *p, double 
              text_count(rate, sizeof rate, n / seconds));
 }
 
-/* Loads the model from `weights`, makes the sequences and writes them. */
-static void generate(struct config *c, const struct settings *o, const struct prompts *p,
-                     const char *weights) {
-    struct grid g;
+/* Makes the sequences and writes them. */
+static void generate(struct trained *model, const struct settings *o, const struct prompts *p) {
+    const struct config *c = model->config;
     int32_t letters[256];
     int context = (int)c->dataset.max_seq_length, capacity = loader_capacity(c);
     struct task t = {.prompts = p->list,
@@ -153,51 +150,41 @@ static void generate(struct config *c, const struct settings *o, const struct pr
                      .sampling = o->sampling};
     if (log_rank() == 0 && o->output) check_output(o->output);
     user_agree();
-    c->parallelism.dp_size = run_dp_size(c);
-    grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
-    watchdog_open(&g, c->watchdog.timeout_s, NULL, NULL);
-    struct backend *be = run_backend(c, &g);
-    struct model *m =
-        model_new(c, be, capacity > context ? capacity : context, /*with_gradients=*/0);
-    checkpoint_load_weights(m, weights);
-    if (!be->attention_kept)
+    trained_open(model, o->words, o->n_words, /*spread=*/1);
+    trained_load(model, capacity > context ? capacity : context);
+    const struct grid *g = &model->grid;
+    if (!model->be->attention_kept)
         log_info("generate",
                  "%s keeps no keys and values: each letter takes a pass over what is before it",
-                 be->name);
+                 model->be->name);
     watchdog_part(WATCHDOG_GENERATION, 0);
     unsigned char *made =
-        memory_alloc_array((size_t)generator_share(&t, &g, g.rank), (size_t)t.length);
+        memory_alloc_array((size_t)generator_share(&t, g, g->rank), (size_t)t.length);
     double start = log_seconds();
-    int finite = generator_run(m, &t, made);
-    if (!finite && g.rank == 0) die_user(EXIT_NONFINITE, "%s: its logits are not finite", weights);
+    int finite = generator_run(model->model, &t, made);
+    if (!finite && g->rank == 0)
+        die_user(EXIT_NONFINITE, "%s: its logits are not finite", model->weights);
     user_agree();
     say_speed(o, p, log_seconds() - start);
-    write_all(o, p, &g, made);
+    write_all(o, p, g, made);
     memory_free(made);
-    model_free(m);
-    backend_close(be);
-    watchdog_close();
-    grid_close(&g);
 }
 
 int generate_main(int argc, char **argv) {
     struct settings o;
     struct prompts p;
-    char *problem = settings_read(&o, argc, argv), *deck = NULL, *weights = NULL;
+    char *problem = settings_read(&o, argc, argv);
     if (log_rank() == 0 && problem) die_user(EXIT_USAGE, "generate: %s", problem);
     if (log_rank() == 0 && o.help) fputs(settings_help, stdout);
-    if (log_rank() == 0 && !o.help) eval_find_model(o.model, &deck, &weights);
     user_agree();
     if (!o.help) {
-        struct config *c = config_load_all(deck, o.words, o.n_words);
-        eval_choose_grid(c, o.words, o.n_words);
-        prompts_open(&p, &o, c);
-        generate(c, &o, &p, weights);
+        struct trained t;
+        trained_find(&t, o.model, o.words, o.n_words);
+        prompts_open(&p, &o, t.config);
+        generate(&t, &o, &p);
         prompts_close(&p);
-        config_free(c);
+        trained_close(&t);
     }
-    memory_free(deck);
-    memory_free(weights);
     memory_free(problem);
     memory_free(o.words);
     return EXIT_FINISHED;

@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "data/corpus.h"
 #include "metrics/metrics.h"
+#include "score/score_info.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +70,8 @@ static void info_file(const char *path) {
         metrics_info(path, stdout);
     else if (strcmp(format, "regulon corpus") == 0)
         corpus_info(path, stdout);
+    else if (strcmp(format, SCORES_FORMAT) == 0 || strcmp(format, EMBEDDINGS_FORMAT) == 0)
+        score_info(path, format, stdout);
     else
         die_user(EXIT_DATA, "%s: a file of format '%s', which this version does not know", path,
                  format);

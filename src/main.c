@@ -15,6 +15,8 @@
 #include "grid/grid.h"
 #include "info.h"
 #include "plan/plan.h"
+#include "score/embed.h"
+#include "score/score.h"
 #include "selftest.h"
 #include "tools.h"
 #include "train/train.h"
@@ -33,6 +35,8 @@ static const struct verb {
     {"generate", "new sequences from a trained model", generate_main},
     {"import", "a Hugging Face folder as a checkpoint", import_main},
     {"export", "a trained model as a Hugging Face folder", export_main},
+    {"score", "log-likelihood of sequences, bases or variants under a trained model", score_main},
+    {"embed", "hidden states of a trained model for sequences", embed_main},
     {"pack", "FASTA, FASTQ, JSONL or token files to a packed corpus", pack_main},
     {"info", "what a deck, corpus, metrics file, run or checkpoint holds", info_main},
     {"plan", "memory, FLOPs and bytes that a deck would need; does it fit?", plan_main},

@@ -58,8 +58,8 @@ both 78 './none.yaml: No such file or directory' train ./none.yaml
 both 78 'modle.hidden_size: unknown key; did you mean model.hidden_size? (command line)' $train modle.hidden_size=1
 both 64 'eval: which model? regulon eval RUN [key=value ...]' eval
 both 64 "eval: unknown option '--jsn'; see regulon eval --help" eval --jsn
-both 65 '.: neither a run folder (it has no used.yaml) nor a step folder of one' eval .
-both 65 './nowhere: neither a run folder (it has no used.yaml) nor a step folder of one' eval ./nowhere
+both 65 '.: neither a run folder (it has no used.yaml) nor a step folder of one, nor a Hugging Face folder' eval .
+both 65 './nowhere: neither a run folder (it has no used.yaml) nor a step folder of one, nor a Hugging Face folder' eval ./nowhere
 both 64 'info: which file? regulon info DECK|CORPUS|METRICS|RUN|CHECKPOINT ...' info
 both 78 './nothing.yaml: No such file or directory' info ./nothing.yaml
 

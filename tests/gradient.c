@@ -126,7 +126,7 @@ static double total_loss(struct trial *t, struct batch *const *batches, uint64_t
     for (int i = 0; i < MICRO_STEPS; i++) {
         model_forward(m, batches[i]);
         *routing = hash_routing(m, *routing);
-        model_loss(m, m->sums + SUMS_LOSS);
+        model_loss(m, m->sums + SUMS_LOSS, NULL);
         model_balance(m, 1);
     }
     m->be->download(m->be, read, m->sums, sizeof read);

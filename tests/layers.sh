@@ -1,6 +1,6 @@
 #!/bin/sh
 # Includes point downwards only: each layer may include itself and those after it.
-order="main plan bench generate train checkpoint metrics optim model data backend grid config base"
+order="main plan bench score generate train checkpoint metrics optim model data backend grid config base"
 srcdir=${srcdir:-.}
 echo 1..1
 bad=$(cd "$srcdir/src" && find . -name '*.[ch]' | while read -r f; do

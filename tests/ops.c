@@ -400,21 +400,23 @@ static void test_head(struct test *t) {
                 scale = pair_normal(t->s, PAIR_FLOAT, 1, 0.03f),
                 dx = pair_poisoned(t->s, PAIR_REAL, area(r.N, r.D)),
                 dw = pair_poisoned(t->s, PAIR_FLOAT, area(r.V, r.D)),
-                loss = pair_zeros(t->s, PAIR_DOUBLE, 1);
+                loss = pair_zeros(t->s, PAIR_DOUBLE, 1),
+                each = pair_poisoned(t->s, PAIR_DOUBLE, (size_t)r.N);
     for (int adds = 0; adds < 2; adds++) {
-        BOTH(be->head(be, AT(dx), AT(dw), AT(loss), AT(x), AT(w), AT(targets), AT(weights),
+        BOTH(be->head(be, AT(dx), AT(dw), AT(loss), NULL, AT(x), AT(w), AT(targets), AT(weights),
                       AT(scale), r.N, r.V, r.D, adds));
         check(t, "head: dx", &dx);
         check(t, adds ? "head: dw, added" : "head: dw", &dw);
     }
-    BOTH(be->head(be, NULL, NULL, AT(loss), AT(x), AT(w), AT(targets), AT(weights), NULL, r.N, r.V,
-                  r.D, 0));
+    BOTH(be->head(be, NULL, NULL, AT(loss), AT(each), AT(x), AT(w), AT(targets), AT(weights), NULL,
+                  r.N, r.V, r.D, 0));
     double most = t->most;
     t->most = 1e-5; /* logits and losses are FP32 on both sides */
     check(t, "head: loss", &loss);
+    check(t, "head: each token's loss", &each);
     t->most = most;
-    struct pair *all[] = {&x, &w, &targets, &weights, &scale, &dx, &dw, &loss};
-    for (int k = 0; k < 8; k++) pair_free(t->s, all[k]);
+    struct pair *all[] = {&x, &w, &targets, &weights, &scale, &dx, &dw, &loss, &each};
+    for (int k = 0; k < 9; k++) pair_free(t->s, all[k]);
     memory_free(labels);
 }
 

@@ -95,7 +95,7 @@ static double evaluated(const struct trial *t, const struct batch *b) {
     model_init(m, t->c->seed);
     be->zero(be, m->sums, model_sums_bytes(m));
     model_forward(m, b);
-    model_loss(m, m->sums);
+    model_loss(m, m->sums, NULL);
     be->download(be, &loss, m->sums, sizeof loss);
     model_free(m);
     backend_close(be);
@@ -252,7 +252,7 @@ static void check_grid(int dp, int ep) {
     fill(b, 0, &t.g);
     model_reset(t.m);
     model_forward(t.m, b);
-    model_loss(t.m, t.m->sums);
+    model_loss(t.m, t.m->sums, NULL);
     t.be->download(t.be, &loss, t.m->sums, sizeof loss);
     double of_evaluation = evaluated(&t, b);
     tap_ok(loss > 0 && loss == of_evaluation,

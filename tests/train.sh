@@ -60,6 +60,14 @@ mv run moved && regulon 2 eval moved >evalmoved && [ "$(held_out evalmoved)" = "
 ok $? 'and of a folder that was moved, leaving nothing at its old place'
 regulon 2 eval run --json >json && grep -q '^{"loss": [0-9.]*, "bits_per_base": [0-9.]*, "targets": [0-9]*, "markov_bits_per_base": \[[0-9., ]*\]}$' json
 ok $? 'eval --json'
+cp -r run/final_model hf && regulon 2 eval hf dataset.path=a.fa dataset.holdout_by=record dataset.holdout_share=0.2 dataset.max_seq_length=64 \
+    dataset.token_micro_batch_size=256 >evalhf && [ "$(held_out evalhf)" = "$(held_out eval2)" ]
+ok $? "eval of a Hugging Face folder, with the run's data: $(held_out evalhf)"
+regulon 2 eval run/final_model >evalfinal && [ "$(held_out evalfinal)" = "$(held_out eval2)" ]
+ok $? 'and of final_model in its run, which has a deck'
+regulon 1 eval hf >evalhf
+[ $? = 78 ] && grep -q '^regulon: dataset.path or dataset.sources: one of them is required for training' err
+ok $? 'a Hugging Face folder has no data of its own'
 
 # with a selection bias, which is no weight
 regulon 2 train ./deck.yaml router.bias_rate=0.05 checkpoint.ckpt_dir=bias >bias.out && regulon 2 eval bias >evalbias

@@ -283,10 +283,11 @@ struct backend {
     /* Cross-entropy fused with the head: logits = x w^T, w[V, D], chunk by chunk, never whole.
      * loss[0] += the sum of weights[i] * (lse - logit[target]) over the targets that count (not
      * -100), FP64. With dx: dx[N, D] = scale[0] * gradient, dw[V, D] (+)= likewise; without
-     * (NULL): the loss alone, and scale may be NULL. */
-    void (*head)(struct backend *be, real_t *dx, float *dw, double *loss, const real_t *x,
-                 const real_t *w, const int32_t *targets, const float *weights, const float *scale,
-                 int N, int V, int D, int accumulate);
+     * (NULL): the loss alone, and scale may be NULL. each[N], FP64, or NULL: every token's part of
+     * the sum, 0 where its target does not count. */
+    void (*head)(struct backend *be, real_t *dx, float *dw, double *loss, double *each,
+                 const real_t *x, const real_t *w, const int32_t *targets, const float *weights,
+                 const float *scale, int N, int V, int D, int accumulate);
 
     /* sum[0] += the sum of x[i]^2; FP64, fixed order */
     void (*sum_squares)(struct backend *be, double *sum, const float *x, size_t n);

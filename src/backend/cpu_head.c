@@ -27,9 +27,9 @@ static double token_loss(float *logits, int V, int32_t target, float weight, flo
     return weight * ((double)most + log((double)sum) - (double)at_target);
 }
 
-static void head(struct backend *be, real_t *dxv, float *dw, double *total, const real_t *xv,
-                 const real_t *w, const int32_t *targets, const float *weights, const float *scale,
-                 int N, int V, int D, int accumulate) {
+static void head(struct backend *be, real_t *dxv, float *dw, double *total, double *each,
+                 const real_t *xv, const real_t *w, const int32_t *targets, const float *weights,
+                 const float *scale, int N, int V, int D, int accumulate) {
     double loss = 0;
     float factor = scale ? *scale : 1;
     size_t room = (size_t)CPU_CHUNK * (size_t)V;
@@ -44,6 +44,7 @@ static void head(struct backend *be, real_t *dxv, float *dw, double *total, cons
             losses[i] = token_loss(logits + (size_t)i * (size_t)V, V, targets[first + i],
                                    weights[first + i], factor);
         for (int i = 0; i < n; i++) loss += losses[i];
+        if (each) memcpy(each + first, losses, (size_t)n * sizeof *each);
         if (!dxv) continue;
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, n, D, V, 1, logits, V, w, D, 0,
                  (float *)dxv + (size_t)first * (size_t)D, D);

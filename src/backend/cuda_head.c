@@ -5,9 +5,9 @@
 #include "loss.h"
 #include "optimizer.h"
 
-static void head(struct backend *be, real_t *dx, float *dw, double *loss, const real_t *x,
-                 const real_t *w, const int32_t *targets, const float *weights, const float *scale,
-                 int N, int V, int D, int accumulate) {
+static void head(struct backend *be, real_t *dx, float *dw, double *loss, double *each,
+                 const real_t *x, const real_t *w, const int32_t *targets, const float *weights,
+                 const float *scale, int N, int V, int D, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     if (dx && N == 0 && !accumulate) be->zero(be, dw, (size_t)V * (size_t)D * sizeof *dw);
     for (int first = 0; first < N; first += s->chunk) {
@@ -22,6 +22,7 @@ static void head(struct backend *be, real_t *dx, float *dw, double *loss, const 
                       /*accumulate=*/0);
         be->matmul_dw(be, dw, s->dlogits, part, n, V, D, adds);
     }
+    if (each) be->copy(be, each, s->losses, (size_t)N * sizeof *each);
     sum_doubles(loss, s->losses, (size_t)N, s->scratch, s->stream);
 }
 

@@ -7,6 +7,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The innermost record of the error stack says why, the outermost which call of ours it was. */
@@ -193,6 +194,18 @@ void h5_write_code(hid_t file) {
     h5_string(code, "hdf5", hdf5);
     h5_string(code, "mpi", mpi);
     H5Gclose(code);
+}
+
+void h5_write_run(hid_t file) {
+    char host[256] = "", start[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gethostname(host, sizeof host - 1);
+    strftime(start, sizeof start, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    hid_t run = H5Gcreate2(file, "/run", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    h5_string(run, "start", start);
+    h5_string(run, "host", host);
+    H5Gclose(run);
 }
 
 char *h5_read_format(const char *path) {

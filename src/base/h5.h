@@ -46,6 +46,9 @@ void h5_format(hid_t file, const char *format, int version);
 /* Group /code: version, revision, configure_line, compiler, hdf5, mpi. */
 void h5_write_code(hid_t file);
 
+/* Group /run: start (now, UTC) and host. */
+void h5_write_run(hid_t file);
+
 /* The `format` of a file, for telling files apart: "" when it is HDF5 without one, NULL when it is
  * not HDF5 or cannot be read. The caller frees it. */
 char *h5_read_format(const char *path);

@@ -240,7 +240,7 @@ static void make_head(struct data *d) {
 }
 
 static void run_head(struct data *d, struct backend *be, int side) {
-    be->head(be, NULL, NULL, P(4), P(1), P(2), P(0), P(3), NULL, d->z.N, d->z.V, d->z.D,
+    be->head(be, NULL, NULL, P(4), NULL, P(1), P(2), P(0), P(3), NULL, d->z.N, d->z.V, d->z.D,
              /*accumulate=*/0);
 }
 
@@ -257,7 +257,7 @@ static void make_head_gradient(struct data *d) {
 }
 
 static void run_head_gradient(struct data *d, struct backend *be, int side) {
-    be->head(be, P(5), P(6), P(4), P(1), P(2), P(0), P(3), P(7), d->z.N, d->z.V, d->z.D,
+    be->head(be, P(5), P(6), P(4), NULL, P(1), P(2), P(0), P(3), P(7), d->z.N, d->z.V, d->z.D,
              /*accumulate=*/0);
 }
 

@@ -5,22 +5,8 @@
 #include "base/h5.h"
 #include "base/memory.h"
 #include "data/tokens.h"
-#include <time.h>
-#include <unistd.h>
 
 enum { ALIGN_FROM = 64 << 10, ALIGNMENT = 4096 }; /* bytes: large datasets begin on a page */
-
-static void write_run(hid_t file) {
-    char host[256] = "", start[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    gethostname(host, sizeof host - 1);
-    strftime(start, sizeof start, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    hid_t run = H5Gcreate2(file, "/run", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    h5_string(run, "start", start);
-    h5_string(run, "host", host);
-    H5Gclose(run);
-}
 
 static void write_array(hid_t object, const char *name, hid_t type, int64_t n, const void *values) {
     hsize_t size = (hsize_t)n;
@@ -84,7 +70,7 @@ int64_t corpus_create(const char *path, const struct corpus_contents *c) {
     if (c->shuffled) h5_int64(file, "shuffle_seed", (int64_t)c->seed);
     write_sources(file, c);
     h5_write_code(file);
-    write_run(file);
+    h5_write_run(file);
 
     H5Tset_size(name, (size_t)c->name_bytes);
     H5Tset_strpad(name, H5T_STR_NULLPAD);

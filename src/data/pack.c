@@ -132,12 +132,9 @@ static void fill_table(struct table *t, const struct pack_options *o) {
     t->contents.source = t->source, t->contents.names = t->names;
 }
 
-/* Why a file does not look like its alphabet, or NULL; counts its letters into the report. For the
- * caller to free. */
-static char *check_letters(const char *file, const struct spool *s, enum alphabet_kind alphabet,
-                           struct pack_report *report) {
+char *pack_check_letters(const char *file, const int64_t *count, enum alphabet_kind alphabet,
+                         struct pack_report *report) {
     const char *usual = tokens_usual_letters(alphabet);
-    const int64_t *count = s->summary.report.composition;
     int64_t letters = 0, other = 0, most = 0;
     int which = 0;
     for (int c = 'A'; c <= 'Z'; c++) {
@@ -165,7 +162,8 @@ static char *check_all(const char *const *files, const struct table *t,
         return memory_format("%s%s: no tokens, all %lld records are empty", files[0],
                              t->n > 1 ? " and the others" : "", (long long)t->contents.n_records);
     for (int i = 0; i < t->n && o->token_bytes == 0; i++) {
-        char *error = check_letters(files[i], t->spools[i], o->alphabet, report);
+        char *error = pack_check_letters(files[i], t->spools[i]->summary.report.composition,
+                                         o->alphabet, report);
         if (error) return error;
     }
     return NULL;

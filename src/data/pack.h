@@ -22,6 +22,16 @@ struct pack_options {
 void pack_files(const char *const *files, int n, const char *output,
                 const struct pack_options *options, struct pack_report *report);
 
+/* Reads text to the end of r, in its kind, which is told by its first byte that is no blank, and
+ * adds its records of one-byte tokens to `out`; reader_error(r) says why it ended early. */
+struct reader;
+void pack_parse(struct reader *r, const struct pack_options *options, struct records *out);
+
+/* Why a file whose letters occur composition[256] times does not look like its alphabet, or NULL;
+ * counts its letters into the report. The caller frees it. */
+char *pack_check_letters(const char *file, const int64_t *composition, enum alphabet_kind alphabet,
+                         struct pack_report *report);
+
 /* The packed form of `path`: path itself if it is a corpus, else a cache under `cache_folder`, made
  * now unless an up-to-date one lies there (source's size, time and checksum). On one rank; the
  * caller frees the name. */

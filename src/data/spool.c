@@ -14,8 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The kind of text is told by its first byte that is no blank. */
-static void parse_text(struct reader *r, const struct pack_options *o, struct records *out) {
+void pack_parse(struct reader *r, const struct pack_options *o, struct records *out) {
     size_t n, i = 0;
     const unsigned char *text = reader_peek(r, &n);
     while (i < n && memchr(" \t\r\n", text[i], 4)) i++;
@@ -52,7 +51,7 @@ char *spool_make(const char *path, const char *spool, const struct pack_options 
     if (o->token_bytes)
         ready_parse(r, (uint32_t)o->eos, out);
     else
-        parse_text(r, o, out);
+        pack_parse(r, o, out);
     char *error = reader_error(r) ? memory_string(reader_error(r)) : NULL;
     *code = reader_error_code(r);
     if (!error) {

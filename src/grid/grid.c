@@ -3,6 +3,7 @@
 #include "base/die.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "grid/watchdog.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,6 +92,15 @@ int agree_any(const struct grid *g, int condition) {
 
 void agree_sum(const struct grid *g, double *x, int n) {
     MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, MPI_SUM, g->world);
+}
+
+void agree_bytes(const struct grid *g, void *data, int64_t bytes) {
+    enum { SOME = 1 << 28 }; /* MPI counts in int */
+    for (int64_t at = 0; at < bytes; at += SOME) {
+        watchdog_progress();
+        MPI_Bcast((char *)data + at, (int)(bytes - at < SOME ? bytes - at : SOME), MPI_BYTE, 0,
+                  g->world);
+    }
 }
 
 char *agree_problem(const struct grid *g, const char *problem) {

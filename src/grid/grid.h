@@ -38,6 +38,9 @@ int agree_int(const struct grid *g, int value_on_rank_0);
 int agree_any(const struct grid *g, int condition);
 void agree_sum(const struct grid *g, double *x, int n); /* x[n] become their sums over the ranks */
 
+/* Rank 0's data[bytes], of any size, on every rank. Collective over world. */
+void agree_bytes(const struct grid *g, void *data, int64_t bytes);
+
 /* The problem of the lowest rank that has one, on every rank, as "rank 3 on node17: PROBLEM"; NULL
  * when every rank passes NULL. The caller frees it. Collective over world. */
 char *agree_problem(const struct grid *g, const char *problem);

@@ -11,7 +11,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                         int with_gradients) {
     struct model *m = memory_alloc(sizeof *m);
     struct shape s = shape_of(c);
-    m->config = c, m->be = be, m->s = s, m->capacity = capacity;
+    m->config = c, m->be = be, m->s = s, m->depth = s.L, m->capacity = capacity;
     m->attention = (struct attention_shape){.H = s.H, .G = s.G, .K = s.K, .window = s.window};
     m->moe = (struct moe_shape){.D = s.D, .F = s.F, .E = s.E, .A = s.A, .capacity = capacity};
     m->params = params_new(&s, be->grid, c);
@@ -198,7 +198,7 @@ static void forward(struct model *m) {
     int N = m->N, D = m->s.D;
     be->embed(be, m->x, model_weight(m, p->embed), m->tokens, N, D);
     const real_t *x = m->x, *delta = NULL;
-    for (int l = 0; l < m->s.L; l++) {
+    for (int l = 0; l < m->depth; l++) {
         struct layer_state *y = &m->layers[l];
         watchdog_phase(WATCHDOG_FORWARD, l);
         be->add_norm(be, y->x1, y->xn1, y->rstd1, x, delta, model_weight(m, p->layers[l].norm1),
@@ -237,8 +237,8 @@ void model_forward(struct model *m, const struct batch *b) {
     be->clock(be, CLOCK_OTHER);
 }
 
-void model_loss(struct model *m, double *loss) {
-    m->be->head(m->be, NULL, NULL, loss, m->xn, model_weight(m, m->params->head), m->targets,
+void model_loss(struct model *m, double *loss, double *each) {
+    m->be->head(m->be, NULL, NULL, loss, each, m->xn, model_weight(m, m->params->head), m->targets,
                 m->target_weights, NULL, m->N, m->s.V, m->s.D, /*accumulate=*/0);
 }
 
@@ -284,7 +284,7 @@ static void backward(struct model *m) {
     struct backend *be = m->be;
     const struct params *p = m->params;
     int N = m->N, D = m->s.D, L = m->s.L;
-    be->head(be, m->dxn, model_grad(m, p->head), m->sums + SUMS_LOSS, m->xn,
+    be->head(be, m->dxn, model_grad(m, p->head), m->sums + SUMS_LOSS, NULL, m->xn,
              model_weight(m, p->head), m->targets, m->target_weights, m->loss_scale, N, m->s.V, D,
              m->has_grads);
     be->zero(be, m->dx, (size_t)N * (size_t)D * be->real_bytes);

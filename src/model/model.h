@@ -46,6 +46,8 @@ struct model {
     struct attention_shape attention;
     struct moe_shape moe;
     struct params *params;
+    int depth;            /* layers that the forward pass goes through: s.L, or fewer for what only
+                             wants m->x after them; set before the first one */
     int capacity;         /* largest N */
     real_t *weights;      /* [params->size] */
     struct share *shares; /* [params->n] what this rank updates */
@@ -116,9 +118,9 @@ void model_forward(struct model *m, const struct batch *b);
  */
 void model_continue(struct model *m, const struct batch *b, struct kept_all *kept);
 
-/* Adds weight * -log p over the batch's targets to loss[1], backend memory, FP64. After
- * model_forward. */
-void model_loss(struct model *m, double *loss);
+/* Adds weight * -log p over the batch's targets to loss[1], backend memory, FP64; each[N], the
+ * same, or NULL: every token's part, 0 where its target does not count. After model_forward. */
+void model_loss(struct model *m, double *loss, double *each);
 
 /* The auxiliary losses of the micro-batch at this weight: their gradients for the backward pass,
  * and its part of the sums. model_backward calls it. Collective over world when router.balance_over

@@ -25,7 +25,7 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
                 batch_clear(b);
             for (int k = 0; k < b->n; k++) b->weights[k] = b->targets[k] >= 0;
             model_forward(m, b);
-            model_loss(m, loss);
+            model_loss(m, loss, NULL);
             sums[1] += (double)b->n_targets;
         }
     }
