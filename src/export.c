@@ -20,7 +20,7 @@ static const char help[] =
     "  --dtype TYPE   of the weights: fp32 (default) or bf16\n"
     "  --file-gb N    files of N GB of tensors at most and an index; default: one file\n"
     "  --drop-bias    leave the router's selection bias out, which such a folder cannot hold\n"
-    "Any number of ranks shares the work; each needs some 50 MB of memory.\n";
+    "Any number of ranks shares the work; each needs some 50 MB beside its libraries.\n";
 
 /* Words of the command line. */
 struct request {

@@ -20,7 +20,7 @@ static const char help[] =
     "read it as any other.\n"
     "  -o CKPT        the folder to make; it must not be there\n"
     "  key=value      for CKPT/used.yaml, for example dataset.alphabet=protein\n"
-    "Any number of ranks shares the work; each needs some 70 MB of memory.\n";
+    "Any number of ranks shares the work; each needs some 70 MB beside its libraries.\n";
 
 /* Words of the command line. */
 struct request {

@@ -97,6 +97,15 @@ genome=$srcdir/input/genomes/lambda_virus.fa.gz
 regulon 2 train ckpt.tiny/used.yaml checkpoint.init_from=ckpt.tiny checkpoint.ckpt_dir=begun dataset.path="$genome" dataset.max_seq_length=64 num_train_steps=1 \
     optimizer.lr=0 checkpoint.save_final_model=true parallelism.ep_size=2 >out && hf same "$tiny" begun/final_model
 ok $? 'a run begins with it'
+! grep -q 'where the weights are from' err
+ok $? 'and has its keys'
+for origin in ckpt.tiny "$tiny"; do
+    regulon 2 train ckpt.tiny/used.yaml checkpoint.init_from="$origin" checkpoint.ckpt_dir=other dataset.path="$genome" dataset.max_seq_length=64 \
+        num_train_steps=1 parallelism.ep_size=2 model.rope_theta=1e4 model.num_experts_per_tok=1 --fresh >out &&
+        [ "$(sed -n 's/^.*checkpoint: model\.\(.*\) (.*/\1/p' err)" = "rope_theta is 10000 here and 1e+06 where the weights are from
+num_experts_per_tok is 1 here and 2 where the weights are from" ]
+    ok $? "keys of the model that are other than those of ${origin##*/}: said"
+done
 regulon 2 eval ckpt.tiny --json dataset.path="$genome" validation.data_path="$genome" dataset.max_seq_length=512 >a.json &&
     regulon 1 eval begun --json validation.data_path="$genome" dataset.max_seq_length=512 >b.json && [ -s a.json ] && cmp a.json b.json
 ok $? 'eval reads it'

@@ -16,6 +16,7 @@
 #include "config/check.h"
 #include "grid/watchdog.h"
 #include "train/folder.h"
+#include "train/origin.h"
 #include "train/run.h"
 #include <errno.h>
 #include <hdf5.h>
@@ -264,6 +265,7 @@ static void begin_weights(struct run *r) {
                      "checkpoint.init_from: %s holds no weights: neither a run folder with a "
                      "checkpoint or a final_model, nor a step folder, nor a Hugging Face folder",
                      from);
+        origin_compare(r->config, from, folder);
     }
     user_agree();
     checkpoint_load_weights(r->model, folder);
