@@ -118,7 +118,7 @@ refused 64 "generate: --prompt: 127 letters; the model's context has room for 12
     run --prompt "${bases}A"
 refused 64 'generate: no prompt: a sequence begins with a prompt where the model was trained without BOS (dataset.bos_eos)' run dataset.bos_eos=none
 refused 64 "'now' is not of the form key=value" run now
-refused 65 './nowhere: neither a run folder (it has no used.yaml) nor a step folder of one' ./nowhere
+refused 65 './nowhere: neither a run folder (it has no used.yaml) nor a step folder of one, nor a Hugging Face folder' ./nowhere
 printf '>long\n%s\nA\n' "$bases" >long.fa
 refused 65 "long.fa: record 'long': 127 letters; the model's context has room for 126 before the first new one (dataset.max_seq_length 128): give the last of them" \
     run --prompts long.fa
