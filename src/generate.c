@@ -39,6 +39,7 @@ static int list_letters(const struct config *c, int all, int32_t letters[256]) {
 
 /* A file that cannot be written is better refused before the work. Rank 0. */
 static void check_output(const char *path) {
+    if (file_is_special(path)) die_user(EXIT_USAGE, "%s: not a plain file", path);
     char *folder = file_folder(path);
     if (access(folder, W_OK) != 0) die_user(EXIT_IO, "%s: %s", folder, strerror(errno));
     memory_free(folder);
@@ -148,6 +149,10 @@ static void generate(struct trained *model, const struct settings *o, const stru
                      .n_letters = list_letters(c, o->all_letters, letters),
                      .seed = o->seed,
                      .sampling = o->sampling};
+    if (log_rank() == 0 && t.n_letters == 0)
+        die_user(EXIT_CONFIG,
+                 "generate: a vocabulary of %lld tokens has no letter of the alphabet in it",
+                 (long long)c->model.vocab_size);
     if (log_rank() == 0 && o->output) check_output(o->output);
     user_agree();
     trained_open(model, o->words, o->n_words, /*spread=*/1);

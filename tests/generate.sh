@@ -132,6 +132,9 @@ refused 65 "headless.fa:1:1: 'A' before the first '>'" run --prompts headless.fa
 refused 78 'model.num_local_experts (4) is not a multiple of parallelism.ep_size (3)' run parallelism.ep_size=3
 refused 78 'modle.hidden_size: unknown key; did you mean model.hidden_size? (command line)' run modle.hidden_size=1
 refused 74 './none: No such file or directory' run -o ./none/b.fa
+mkfifo pipe
+refused 64 'pipe: not a plain file' run -o pipe
+refused 78 'generate: a vocabulary of 32 tokens has no letter of the alphabet in it' run model.vocab_size=32 dataset.alphabet=bytes
 "$regulon" generate run --length 10 >/dev/full 2>err
 [ $? = 74 ] && grep -q '^regulon: cannot write to stdout: No space left on device$' err
 ok $? 'a full disk: exit 74'

@@ -210,4 +210,11 @@ for verb in import export; do
     [ $? = 74 ] && grep -q "^regulon: $verb: rank 0 on .*: new.tmp/.*: File too large\$" err && [ ! -e new ] && [ ! -e new.tmp ]
     ok $? "74: $verb without room for a file: nothing left behind"
 done
+# a folder of somebody else's under the name that it would have meanwhile
+mkdir new.tmp && touch new.tmp/mine
+for verb in import export; do
+    regulon 2 $verb made -o new >out
+    [ $? = 74 ] && grep -q "^regulon: $verb: rank 0 on .*: new.tmp is there: of an $verb that goes on, or was killed; remove it\$" err && [ -e new.tmp/mine ] && [ ! -e new ]
+    ok $? "74: $verb leaves what is there"
+done
 echo "1..$n"

@@ -93,11 +93,12 @@ ok $? 'its final_model says the same'
     gzip -dc "$lambda" | head -n 30
     printf '>odd a comment\nacgtNNNNRYACGTACGTTTGACnacgt\n>empty\n>one\nA\n>"quoted"\nACGTTTAGC\n>last\n'
 } >a.fa
+bad=0
 for strand in forward reverse mean; do
-    regulon 1 score run a.fa --window 64 --per-base --strand $strand >$strand.tsv || break
-    regulon 1 score run a.fa --window 64 --strand $strand >$strand.sum || break
+    regulon 1 score run a.fa --window 64 --per-base --strand $strand >$strand.tsv || bad=1
+    regulon 1 score run a.fa --window 64 --strand $strand >$strand.sum || bad=1
 done
-ok $? 'three strands'
+ok $bad 'three strands'
 py 'the mean is the mean of the strands, records are the sums of their bases, degenerate bases are not scored' <<'EOF'
 near(bases("mean.tsv"), (bases("forward.tsv") + bases("reverse.tsv")) / 2, 2e-6)
 for strand in "forward", "reverse", "mean":
@@ -129,11 +130,12 @@ assert a.keys() == b.keys() and len(a) == 4
 for name in a:
     near(a[name], b[name][::-1], 2e-6)
 EOF
+bad=0
 for format in tsv jsonl h5; do
-    regulon 1 score run a.fa --window 64 --per-base --strand mean -o one.$format || break
-    regulon 2 score run a.fa --window 64 --per-base --strand mean -o two.$format || break
+    regulon 1 score run a.fa --window 64 --per-base --strand mean -o one.$format || bad=1
+    regulon 2 score run a.fa --window 64 --per-base --strand mean -o two.$format || bad=1
 done
-ok $? 'every format on one rank and two'
+ok $bad 'every format on one rank and two'
 cmp -s one.tsv two.tsv && cmp -s one.jsonl two.jsonl && cmp -s one.tsv mean.tsv && ! ls ./*.tmp >/dev/null 2>&1
 ok $? 'the same bytes on one rank and on two, in a file as on stdout'
 regulon 2 score run a.fa --window 64 --per-base --strand mean parallelism.ep_size=2 >ep.tsv
@@ -195,13 +197,14 @@ with open("passages.fa", "w") as f, open("left.txt", "w") as lefts:
             print(f">{contig}.{pos}.{i}.ref\n{c[p - left:p] + c[p:p + len(ref)] + behind}\n>{contig}.{pos}.{i}.alt\n{c[p - left:p] + alt + behind}", file=f)
             print(f"{contig}.{pos}.{i}", left, right, contig, file=lefts)
 EOF
+bad=0
 for strand in forward reverse mean; do
-    regulon 1 score run c.fa --variants v.vcf --window 64 --strand $strand dataset.bos_eos=none >v.$strand || break
-    regulon 1 score run c.fa --variants v.vcf --window 64 --strand $strand >bos.$strand || break
-    regulon 1 score run passages.fa --per-base --window 65 --strand $strand dataset.bos_eos=none >p.$strand || break
-    regulon 1 score run passages.fa --window 65 --strand $strand >pbos.$strand || break
+    regulon 1 score run c.fa --variants v.vcf --window 64 --strand $strand dataset.bos_eos=none >v.$strand || bad=1
+    regulon 1 score run c.fa --variants v.vcf --window 64 --strand $strand >bos.$strand || bad=1
+    regulon 1 score run passages.fa --per-base --window 65 --strand $strand dataset.bos_eos=none >p.$strand || bad=1
+    regulon 1 score run passages.fa --window 65 --strand $strand >pbos.$strand || bad=1
 done
-ok $? 'scored on each strand'
+ok $bad 'scored on each strand'
 py 'ratios are differences of two scores' <<'EOF'
 status = "scored scored scored scored scored scored scored scored scored scored scored symbolic symbolic no_alt symbolic degenerate degenerate too_long"
 for strand in "forward", "reverse", "mean":
@@ -243,11 +246,12 @@ ok $? 'a packed corpus instead of its FASTA'
 ok $? 'a full disk behind stdout: exit 74'
 
 # embeddings
+bad=0
 for layer in 0 1 2; do
-    regulon 1 embed "$golden/tiny" ids.h5 -o layer$layer.h5 --layer $layer --pool none --window 48 dataset.bos_eos=none || break
+    regulon 1 embed "$golden/tiny" ids.h5 -o layer$layer.h5 --layer $layer --pool none --window 48 dataset.bos_eos=none || bad=1
 done
-regulon 2 embed "$golden/tiny" ids.h5 -o mean.h5 --window 48 dataset.bos_eos=none
-ok $? 'the layers of a golden model'
+regulon 2 embed "$golden/tiny" ids.h5 -o mean.h5 --window 48 dataset.bos_eos=none || bad=1
+ok $bad 'the layers of a golden model'
 py 'are the golden hidden states' "$golden" <<'EOF'
 r = tensors(sys.argv[1] + "/tiny/reference.safetensors")
 for layer in range(3):
@@ -259,11 +263,12 @@ f = h5py.File("mean.h5")
 near(f["embedding"][:], want.astype(float).mean(1), 1e-5)
 assert f.attrs["layer"] == 2 and f.attrs["pool"] == "mean" and list(f["records/length"]) == [48, 48]
 EOF
+bad=0
 for ranks in 1 2; do
-    regulon "$ranks" embed run a.fa -o "none$ranks.h5" --pool none --window 64 --stride 24 || break
-    regulon "$ranks" embed run a.fa -o "mean$ranks.h5" --pool mean --window 64 --stride 24 || break
+    regulon "$ranks" embed run a.fa -o "none$ranks.h5" --pool none --window 64 --stride 24 || bad=1
+    regulon "$ranks" embed run a.fa -o "mean$ranks.h5" --pool mean --window 64 --stride 24 || bad=1
 done
-ok $? 'records longer than a window, on one rank and two'
+ok $bad 'records longer than a window, on one rank and two'
 py 'the means are those of the bases; the same on one rank and two' <<'EOF'
 none, mean = h5py.File("none1.h5"), h5py.File("mean1.h5")
 for name, f in ("none2.h5", none), ("mean2.h5", mean):
@@ -344,4 +349,23 @@ regulon 2 embed --help >help && grep -q -- '--layer' help && ! grep -q -- '--var
 ok $? 'help of embed'
 regulon 2 score --help >help && grep -q -- '--variants' help && [ "$(grep -c '^usage' help)" = 1 ]
 ok $? 'help'
+(cd run/final_model && "$regulon" score . ../../a.fa) >here.tsv 2>err && regulon 1 score run/final_model a.fa >there.tsv && [ -s here.tsv ] && cmp -s here.tsv there.tsv
+ok $? 'a final_model is the same whatever it is called'
+mkfifo pipe
+refused 64 'pipe: not a plain file' score run a.fa -o pipe
+refused 64 'pipe: not a plain file' embed run a.fa -o pipe
+printf '>a%%s%%n\nACGTACGTACGTAC\n' >formats.fa
+{ head -n 3 v.vcf && printf 'a%%s%%n\t5\t.\tC\tG\n'; } >formats.vcf
+refused 65 "formats.vcf:4: REF is 'C', but the sequence has 'A' at a%s%n:5" score run formats.fa --variants formats.vcf
+rm -rf run/step_*
+"$PYTHON3" - run/final_model/model.safetensors <<'EOF'
+import json, sys
+with open(sys.argv[1], "r+b") as f:
+    n = int.from_bytes(f.read(8), "little")
+    f.seek(8 + n + json.loads(f.read(n))["model.norm.weight"]["data_offsets"][0])
+    f.write(b"\377\377\377\377")
+EOF
+refused 76 'run/final_model: what it computes is not finite' score run a.fa -o no.tsv
+refused 76 'run/final_model: what it computes is not finite' score run c.fa --variants v.vcf -o no.tsv
+refused 76 'run/final_model: what it computes is not finite' embed run a.fa -o no.h5
 echo "1..$n"

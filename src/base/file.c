@@ -34,6 +34,11 @@ char *file_read(const char *path, size_t limit, size_t *bytes) {
     return data;
 }
 
+int file_is_special(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+}
+
 int file_exists(const char *path) {
     return access(path, F_OK) == 0;
 }

@@ -9,7 +9,8 @@
  * when it is larger than `limit` bytes. The caller frees it (memory_free). */
 char *file_read(const char *path, size_t limit, size_t *bytes);
 int file_exists(const char *path);
-int64_t file_size(const char *path); /* bytes, -1 if it cannot be seen */
+int file_is_special(const char *path); /* there is something that is no plain file */
+int64_t file_size(const char *path);   /* bytes, -1 if it cannot be seen */
 
 int file_write_all(int fd, const void *data,
                    size_t bytes); /* write(2) until all of it is written */

@@ -22,6 +22,7 @@ struct out_file {
 
 struct exporting {
     const char *temporary;
+    int made; /* it is ours */
     struct hf_list list;
     struct out_file *files; /* [n_files] */
     int n_files;
@@ -91,7 +92,10 @@ static char *write_index(const struct exporting *x) {
 /* Rank 0: all but the tensors. */
 static char *begin(struct exporting *x, const struct config *c, int half, int64_t step) {
     struct shape s = shape_of(c);
-    file_remove_folder(x->temporary); /* of an export that was killed */
+    if (file_exists(x->temporary))
+        return memory_format("%s is there: of an export that goes on, or was killed; remove it",
+                             x->temporary);
+    x->made = 1;
     if (!file_make_folders(x->temporary))
         return memory_format("%s: %s", x->temporary, strerror(errno));
     char *problem = hf_files_write(x->temporary, c, &s, half ? "bfloat16" : "float32", step);
@@ -186,7 +190,7 @@ char *hf_export(struct weights *w, const struct grid *g, const struct config *c,
         problem = agree(g, g->rank == 0 && !file_publish(temporary, folder)
                                ? memory_format("%s: %s", folder, strerror(errno))
                                : NULL);
-    if (problem && g->rank == 0) file_remove_folder(temporary);
+    if (problem && x.made) file_remove_folder(temporary);
     for (int k = 0; k < x.n_files; k++)
         memory_free(x.files[k].name), memory_free(x.files[k].header);
     memory_free(x.files);

@@ -37,15 +37,18 @@ static char *read_piece(void *context, const struct piece *p, int64_t first, int
 }
 
 /* Rank 0: the folder, with used.yaml. */
-static char *begin(const char *temporary, const struct config *c) {
+static char *begin(const char *temporary, const struct config *c, int *made) {
     char *text = NULL, *path = file_join(temporary, "used.yaml"), *problem = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (!out) die("open_memstream: %s", strerror(errno));
     config_write(c, out);
     if (fclose(out) != 0) die("open_memstream: %s", strerror(errno));
-    file_remove_folder(temporary); /* of an import that was killed */
-    if (!file_make_folders(temporary) || !file_write_atomic(path, text, bytes))
+    *made = !file_exists(temporary);
+    if (!*made)
+        problem = memory_format("%s is there: of an import that goes on, or was killed; remove it",
+                                temporary);
+    else if (!file_make_folders(temporary) || !file_write_atomic(path, text, bytes))
         problem = memory_format("%s: %s", path, strerror(errno));
     free(text);
     memory_free(path);
@@ -92,11 +95,11 @@ char *hf_import(struct weights *w, const struct grid *g, const struct config *c,
     int64_t bias_shape[2] = {c->model.num_hidden_layers, c->model.num_local_experts};
     float *none = memory_alloc_array((size_t)(bias_shape[0] * bias_shape[1]), sizeof *none);
     const float *bias = weights_bias(w) ? weights_bias(w) : none;
-    int n;
+    int n, made = 0; /* rank 0: the folder is ours */
     struct piece *pieces = pieces_of(weights_params(w), g, &n);
     char *temporary = memory_format("%s.tmp", folder), *name = shard_name(g->rank, 0),
          *path = file_join(temporary, name),
-         *problem = agree(g, g->rank == 0 ? begin(temporary, c) : NULL);
+         *problem = agree(g, g->rank == 0 ? begin(temporary, c, &made) : NULL);
     struct shard_writer *shard =
         shard_writer_new(path, &h, c, pieces, n, g->rank == 0 ? bias : NULL, bias_shape);
     shard_writer_pull(shard, read_piece, w);
@@ -112,7 +115,7 @@ char *hf_import(struct weights *w, const struct grid *g, const struct config *c,
         memory_free(remarks);
         memory_free(all);
     }
-    if (problem && g->rank == 0) file_remove_folder(temporary);
+    if (problem && made) file_remove_folder(temporary);
     shard_writer_free(shard);
     memory_free(path);
     memory_free(name);

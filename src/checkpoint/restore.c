@@ -9,6 +9,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/hf.h"
 #include "checkpoint/hf_folder.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Says what is wrong, if anything is, and agrees: 1 when all is well on every rank. */
@@ -197,17 +198,20 @@ char *checkpoint_find_weights(const char *path) {
 }
 
 char *checkpoint_find_deck(const char *path, const char *weights) {
-    char *plain = memory_string(path); /* without a slash at its end */
-    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/';) plain[--n] = 0;
+    char *real = realpath(path, NULL); /* whatever it is called from here */
+    if (!real) return NULL;
+    char *plain = memory_string(real);
+    free(real);
     char *above = file_folder(plain), *sums = file_join(path, "checksums"),
          *hf = file_join(weights, "config.json");
     char *places[] = {file_join(path, "used.yaml"), file_join(above, "used.yaml")}, *found = NULL;
+    int of_a_run = file_exists(sums) || strcmp(file_basename(plain), "final_model") == 0;
     if (file_exists(places[0]))
         found = memory_string(places[0]);
+    else if (of_a_run && file_exists(places[1]))
+        found = memory_string(places[1]);
     else if (hf_folder_exists(weights) && file_exists(hf))
         found = memory_string(hf);
-    else if (file_exists(sums) && file_exists(places[1]))
-        found = memory_string(places[1]);
     char *const owned[] = {plain, above, sums, hf, places[0], places[1]};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
     return found;

@@ -15,9 +15,9 @@ int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header
  * NULL when there are none. The caller frees it. One rank. */
 char *checkpoint_find_weights(const char *path);
 
-/* The file that says what model they are: of a checkpoint used.yaml, in `path` or, of a step
- * folder, in the run folder above it; of a Hugging Face folder its config.json. NULL: there is
- * none. The caller frees it. One rank. */
+/* The file that says what model they are: used.yaml, in `path` or, of a step folder or the
+ * final_model of a run, in the run folder above it; of another Hugging Face folder its config.json.
+ * NULL: there is none. The caller frees it. One rank. */
 char *checkpoint_find_deck(const char *path, const char *weights);
 
 /* Rank 0's name of a file or folder on every rank; the caller frees it. Collective over world. */

@@ -39,7 +39,7 @@ static struct contig *list_contigs(const struct corpus *c) {
     return list;
 }
 
-/* Ends the program at this line: `what` with the word in its place. */
+/* Ends the program at this line: `what`, a constant, with the word in its place. */
 static void refuse(const struct parser *p, const char *what, const char *word) {
     char *shown = entries_quote(word), *problem = memory_format(what, shown);
     die_user(EXIT_DATA, "%s:%lld: %s", p->path, (long long)p->line, problem);
@@ -96,10 +96,9 @@ static void check_ref(const struct parser *p, const struct variant *v, const cha
         differs |= upper((int)there[i]) != upper((unsigned char)ref[i]);
     }
     if (differs) {
-        char *shown = entries_quote(ref),
-             *what = memory_format("REF is '%s', but the sequence has '%%s' at %s:%lld", shown,
-                                   name, (long long)v->place + 1);
-        refuse(p, what, seen);
+        char *shown = entries_quote(ref), *here = entries_quote(seen), *where = entries_quote(name);
+        die_user(EXIT_DATA, "%s:%lld: REF is '%s', but the sequence has '%s' at %s:%lld", p->path,
+                 (long long)p->line, shown, here, where, (long long)v->place + 1);
     }
     memory_free(there);
     memory_free(seen);

@@ -9,12 +9,18 @@
 #include <string.h>
 #include <unistd.h>
 
+static void remove_temporary(void *sink) {
+    unlink(((struct sink *)sink)->temporary);
+}
+
 void sink_open(struct sink *s, const char *path, int text) {
     *s = (struct sink){.out = stdout, .path = memory_string(path)};
     if (!path) return;
+    if (file_is_special(path)) die_user(EXIT_USAGE, "%s: not a plain file", path);
     s->temporary = memory_format("%s.%ld.tmp", path, (long)getpid());
     s->out = fopen(s->temporary, "w");
     if (!s->out) die_user(EXIT_IO, "%s: cannot be written: %s", path, strerror(errno));
+    before_leave(remove_temporary, s);
     if (text) return;
     fclose(s->out);
     s->out = NULL;
@@ -24,6 +30,7 @@ void sink_close(struct sink *s) {
     int ok = !s->out || (fflush(s->out) == 0 && !ferror(s->out)), reason = errno;
     if (s->out && s->path && fclose(s->out) != 0 && ok) ok = 0, reason = errno;
     if (ok && s->path && !file_publish(s->temporary, s->path)) ok = 0, reason = errno;
+    if (s->path) before_leave(NULL, NULL);
     if (!ok && s->path) unlink(s->temporary);
     if (!ok) die_io("cannot write %s: %s", s->path ? s->path : "stdout", strerror(reason));
     memory_free(s->temporary);

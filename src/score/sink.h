@@ -9,7 +9,8 @@ struct sink {
     char *temporary; /* the name until then */
 };
 
-/* die_user (74) when it cannot be made. text 0: the file is made, and closed again. */
+/* die_user (74) when it cannot be made, 64 where a device or a folder is. text 0: the file is made,
+ * and closed again. If the program leaves before sink_close the file goes. */
 void sink_open(struct sink *s, const char *path, int text);
 void sink_close(struct sink *s); /* die_io when not all of it could be written */
 

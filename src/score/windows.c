@@ -25,7 +25,8 @@ struct round {
     size_t width;
     float *mine, *theirs; /* [capacity, width]; theirs: of another rank, rank 0 */
     double *losses,
-        *host; /* [capacity + 1], [capacity]; losses in backend memory, their sum last */
+        *host;   /* [capacity + 1], [capacity]; losses in backend memory, their sum last */
+    int spoiled; /* this rank found a number that is not finite */
 };
 
 /* values[N, width] of the micro-batch that went through the model. */
@@ -86,6 +87,14 @@ static void hand_over(struct round *r) {
     }
 }
 
+/* A model whose numbers are not finite says nothing of any sequence. */
+static void refuse_spoiled(const struct round *r) {
+    const struct grid *g = &r->t->grid;
+    if (!agree_any(g, r->spoiled)) return;
+    if (g->rank == 0) die_user(EXIT_NONFINITE, "%s: what it computes is not finite", r->t->weights);
+    user_agree();
+}
+
 static void run(struct trained *t, const struct windows_source *s, size_t width,
                 measure_function *measure) {
     size_t n_ranks = (size_t)t->grid.n_ranks, capacity = (size_t)t->model->capacity,
@@ -110,6 +119,7 @@ static void run(struct trained *t, const struct windows_source *s, size_t width,
         fill(&r, &r.packs[t->grid.rank]);
         model_forward(t->model, r.batch);
         measure(&r, r.mine);
+        refuse_spoiled(&r);
         watchdog_phase(WATCHDOG_RECORD, -1);
         hand_over(&r);
     }
@@ -128,14 +138,18 @@ static void measure_score(struct round *r, float *values) {
     const struct batch *b = r->batch;
     model_loss(m, r->losses + m->capacity, r->losses);
     m->be->download(m->be, r->host, r->losses, (size_t)b->n * sizeof *r->host);
-    for (int i = 0; i < b->n; i++)
-        values[i] = i > 0 && b->targets[i - 1] >= 0 ? -(float)r->host[i - 1] : NAN;
+    for (int i = 0; i < b->n; i++) {
+        int scored = i > 0 && b->targets[i - 1] >= 0;
+        values[i] = scored ? -(float)r->host[i - 1] : NAN;
+        r->spoiled |= scored && !isfinite(r->host[i - 1]);
+    }
 }
 
 static void measure_embed(struct round *r, float *values) {
     struct model *m = r->t->model;
     size_t n = (size_t)r->batch->n * (size_t)m->s.D;
     m->be->download_real(m->be, values, m->depth == m->s.L ? m->xn : m->x, n);
+    for (size_t i = 0; i < n; i++) r->spoiled |= !isfinite(values[i]);
 }
 
 int windows_capacity(const struct config *c) {

@@ -4,58 +4,44 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "checkpoint/hf_files.h"
 #include "checkpoint/restore.h"
 #include "grid/watchdog.h"
 #include "train/run.h"
 #include <string.h>
 
-/* The first of these files that exists, NULL: none; all are freed. */
-static char *first_of(char **files, int n) {
-    char *found = NULL;
-    for (int i = 0; i < n; i++)
-        if (!found && files[i] && file_exists(files[i]))
-            found = files[i];
-        else
-            memory_free(files[i]);
-    return found;
-}
-
-/* The file that describes the model: used.yaml in the folder; above it, for a step folder or the
- * final_model of a run; or config.json. NULL: there is none. Rank 0; the caller frees it. */
-static char *find_deck(const char *model) {
-    char *plain = memory_string(model); /* without a slash at its end */
-    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/';) plain[--n] = 0;
-    char *above = file_folder(plain), *sums = file_join(model, "checksums");
-    int inside = file_exists(sums) || strcmp(file_basename(plain), "final_model") == 0;
-    char *files[] = {file_join(model, "used.yaml"), inside ? file_join(above, "used.yaml") : NULL,
-                     file_join(model, "config.json")};
-    memory_free(plain);
-    memory_free(above);
-    memory_free(sums);
-    return first_of(files, 3);
-}
-
 void trained_find(struct trained *t, const char *model, char *const *words, int n) {
-    char *deck = NULL;
+    char *deck = NULL, *more[2] = {NULL, NULL},
+         **all = memory_alloc_array((size_t)n + 2, sizeof *all);
     memset(t, 0, sizeof *t);
+    if (n) memcpy(all, words, (size_t)n * sizeof *all);
     if (log_rank() == 0) {
-        deck = find_deck(model);
+        t->weights = checkpoint_find_weights(model);
+        deck = checkpoint_find_deck(model, t->weights ? t->weights : model);
+        char *json = file_join(model, "config.json");
+        if (!deck && file_exists(json))
+            die_user(EXIT_DATA, "%s: a config.json without model.safetensors", model);
+        memory_free(json);
         if (!deck)
             die_user(EXIT_DATA,
                      "%s: neither a run folder (it has no used.yaml) nor a step folder of one, nor "
                      "a Hugging Face folder",
                      model);
-        t->weights = checkpoint_find_weights(model);
-        if (!t->weights && file_has_suffix(deck, "config.json"))
-            die_user(EXIT_DATA, "%s: a config.json without model.safetensors", model);
         if (!t->weights)
             die_user(EXIT_DATA,
                      "%s: a run folder with neither a final_model nor a checkpoint: it has not "
                      "saved its weights",
                      model);
+        if (file_has_suffix(deck, "config.json")) {
+            int found = hf_files_words(deck, words, n, more);
+            for (int i = 0; i < found; i++) all[n++] = more[i];
+        }
     }
     user_agree();
-    t->config = config_load_model(deck, words, n);
+    t->config = config_load_model(deck, all, n);
+    memory_free(more[0]);
+    memory_free(more[1]);
+    memory_free(all);
     memory_free(deck);
 }
 
