@@ -188,8 +188,8 @@ static int replays(struct model *m, const char *pass, int accumulate) {
 /* The marks of a pass that is repeated: every rank sets the same ones, and others may not repeat
  * it. */
 static void mark_layers(const struct model *m, enum watchdog_phase phase) {
-    for (int k = 0; k < m->s.L; k++)
-        watchdog_phase(phase, phase == WATCHDOG_FORWARD ? k : m->s.L - 1 - k);
+    for (int k = 0; k < m->depth; k++)
+        watchdog_phase(phase, phase == WATCHDOG_FORWARD ? k : m->depth - 1 - k);
 }
 
 static void forward(struct model *m) {
