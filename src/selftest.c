@@ -37,7 +37,6 @@ int selftest_line(struct selftest *t, const char *name, char *problem, const cha
     }
     t->failed += !ok;
     memory_free(first);
-    memory_free(problem);
     return ok;
 }
 

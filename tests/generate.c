@@ -16,7 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A golden case: its documents, one behind the other, and the logits of each token. */
 struct golden {
@@ -54,19 +53,7 @@ static void golden_close(struct golden *r) {
     memory_free(r->document);
 }
 
-static struct config *config_of(const char *folder, const struct grid *g) {
-    static const char deck[] = "num_train_steps: 1\ndataset: {path: unused, alphabet: bytes}\n";
-    char *path = memory_format("./generate.np%d.yaml.tmp", g->n_ranks);
-    char *words[] = {memory_format("model.config=%s/config.json", folder),
-                     memory_format("parallelism.dp_size=%d", g->dp_size),
-                     memory_format("parallelism.ep_size=%d", g->ep_size)};
-    if (g->rank == 0 && !file_write_atomic(path, deck, strlen(deck))) die("cannot write %s", path);
-    struct config *c = config_load_all(path, words, 3);
-    if (g->rank == 0) unlink(path);
-    for (int i = 0; i < 3; i++) memory_free(words[i]);
-    memory_free(path);
-    return c;
-}
+static const char deck[] = "num_train_steps: 1\ndataset: {path: unused, alphabet: bytes}\n";
 
 /* The documents, a piece of 1, 2, 3, 1, ... tokens of each in a pass, one more from document to
  * document: largest |logit - golden|. Every rank does all of them. */
@@ -299,11 +286,9 @@ static void check_draws(struct model *m, const struct golden *r, struct sampling
 
 static void check_case(const char *folder, const struct grid *g) {
     struct golden r = golden_open(folder);
-    struct config *c = config_of(folder, g);
+    struct config *c = trial_golden_config(folder, deck, g);
     struct backend *be = trial_backend(g);
-    if (strcmp(be->name, "cuda") == 0 && c->model.head_dim % 8) {
-        tap_note("%s: heads of %lld are not for a GPU", file_basename(folder),
-                 (long long)c->model.head_dim);
+    if (!trial_serves(be, c, folder)) {
         backend_close(be);
         config_free(c);
         golden_close(&r);

@@ -19,7 +19,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct reference {
     struct safetensors *f;
@@ -90,21 +89,6 @@ static const char deck[] =
     "  decay_norms: true, decay_embeddings: true, max_grad_norm: 1.0}\n"
     "scheduler: {kind: constant}\n"
     "dataset: {path: unused, alphabet: bytes}\n";
-
-static struct config *config_of(const char *folder, const struct grid *g) {
-    char *name = memory_format("golden.np%d.yaml.tmp", g->n_ranks);
-    char *words[] = {memory_format("model.config=%s/config.json", folder),
-                     memory_format("parallelism.dp_size=%d", g->dp_size),
-                     memory_format("parallelism.ep_size=%d", g->ep_size)};
-    char *path = memory_format("./%s", name);
-    if (g->rank == 0 && !file_write_atomic(path, deck, strlen(deck))) die("cannot write %s", path);
-    struct config *c = config_load_all(path, words, 3);
-    if (g->rank == 0) unlink(path);
-    for (int i = 0; i < 3; i++) memory_free(words[i]);
-    memory_free(path);
-    memory_free(name);
-    return c;
-}
 
 /* Largest |logit - reference| of this rank's documents. */
 static double logits_error(struct model *m, const struct reference *r, const struct grid *g) {
@@ -311,11 +295,9 @@ static void check_exact(struct model *m, struct optimizer *o, const struct refer
 
 static void check_case(const char *folder, const struct grid *g) {
     struct reference r = reference_open(folder);
-    struct config *c = config_of(folder, g);
+    struct config *c = trial_golden_config(folder, deck, g);
     struct backend *be = trial_backend(g);
-    if (strcmp(be->name, "cuda") == 0 && c->model.head_dim % 8) {
-        tap_note("%s: heads of %lld are not for a GPU", file_basename(folder),
-                 (long long)c->model.head_dim);
+    if (!trial_serves(be, c, folder)) {
         backend_close(be);
         config_free(c);
         reference_close(&r);

@@ -1,11 +1,14 @@
 #include "config.h"
+#include "tap.h"
 #include "trial.h"
+#include "base/die.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 struct trial_room {
@@ -60,6 +63,26 @@ struct backend *trial_backend(const struct grid *g) {
     struct backend *be = backend_open(name ? name : "cpu", g, &o);
     if (unit) be->row_unit = atoi(unit);
     return be;
+}
+
+struct config *trial_golden_config(const char *folder, const char *deck, const struct grid *g) {
+    char *path = memory_format("./golden.%ld.yaml.tmp", (long)getpid()); /* rank 0's is read */
+    char *words[] = {memory_format("model.config=%s/config.json", folder),
+                     memory_format("parallelism.dp_size=%d", g->dp_size),
+                     memory_format("parallelism.ep_size=%d", g->ep_size)};
+    if (g->rank == 0 && !file_write_atomic(path, deck, strlen(deck))) die("cannot write %s", path);
+    struct config *c = config_load_all(path, words, 3);
+    if (g->rank == 0) unlink(path);
+    for (int i = 0; i < 3; i++) memory_free(words[i]);
+    memory_free(path);
+    return c;
+}
+
+int trial_serves(const struct backend *be, const struct config *c, const char *folder) {
+    if (strcmp(be->name, "cuda") != 0 || c->model.head_dim % 8 == 0) return 1;
+    tap_note("%s: heads of %lld are not for a GPU", file_basename(folder),
+             (long long)c->model.head_dim);
+    return 0;
 }
 
 void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck) {

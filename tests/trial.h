@@ -21,6 +21,13 @@ struct trial {
  * TEST_EXPERTS names; on the CPU an expert's rows begin at multiples of TEST_ROW_UNIT. */
 struct backend *trial_backend(const struct grid *g);
 
+/* `deck` (YAML text without model, dp_size and ep_size) with the model of a folder's config.json.
+ * Collective over world; the caller frees it. */
+struct config *trial_golden_config(const char *folder, const char *deck, const struct grid *g);
+
+/* 0, and a note, where the model is nothing for a GPU and the backend is one's. */
+int trial_serves(const struct backend *be, const struct config *c, const char *folder);
+
 /* The model of `deck` (YAML text without dp_size and ep_size) with its initial weights, and an
  * optimizer, on comm as a dp x ep grid. All of the model's memory but the weights and the selection
  * bias is poisoned. Collective over comm; trial_close too. */

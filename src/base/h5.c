@@ -105,6 +105,14 @@ static hid_t text_type(void) {
     return type;
 }
 
+hid_t h5_fixed_text(size_t bytes) {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, bytes);
+    H5Tset_strpad(type, H5T_STR_NULLPAD);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    return type;
+}
+
 void h5_string(hid_t object, const char *name, const char *value) {
     hid_t type = text_type();
     put(object, name, type, type, &value);

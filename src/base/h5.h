@@ -45,6 +45,8 @@ void h5_format(hid_t file, const char *format, int version);
 
 /* Group /code: version, revision, configure_line, compiler, hdf5, mpi. */
 void h5_write_code(hid_t file);
+/* UTF-8 of `bytes` bytes, those unused NUL; the caller closes it. */
+hid_t h5_fixed_text(size_t bytes);
 
 /* Group /run: start (now, UTC) and host. */
 void h5_write_run(hid_t file);

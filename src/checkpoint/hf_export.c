@@ -165,31 +165,24 @@ static char *close_files(struct exporting *x) {
     return problem;
 }
 
-/* Any rank's problem on all; `mine` is freed. */
-static char *agree(const struct grid *g, char *mine) {
-    char *all = agree_problem(g, mine);
-    memory_free(mine);
-    return all;
-}
-
 char *hf_export(struct weights *w, const struct grid *g, const struct config *c, const char *folder,
                 struct hf_export how) {
     char *temporary = memory_format("%s.tmp", folder), *problem;
     struct exporting x = {.temporary = temporary,
                           .list = hf_list_new(weights_params(w), how.half ? "BF16" : "F32")};
     plan_files(&x, how.half ? 2 : 4, how.file_bytes);
-    problem = agree(g, g->rank == 0 ? begin(&x, c, how.half, weights_step(w)) : NULL);
-    if (!problem) problem = agree(g, g->rank == 0 ? NULL : open_files(&x, /*create=*/0));
-    if (!problem) problem = agree(g, write_tensors(&x, w, g, how.half));
-    char *unsynced = agree(g, close_files(&x));
+    problem = agree_problem(g, g->rank == 0 ? begin(&x, c, how.half, weights_step(w)) : NULL);
+    if (!problem) problem = agree_problem(g, g->rank == 0 ? NULL : open_files(&x, /*create=*/0));
+    if (!problem) problem = agree_problem(g, write_tensors(&x, w, g, how.half));
+    char *unsynced = agree_problem(g, close_files(&x));
     if (!problem)
         problem = unsynced;
     else
         memory_free(unsynced);
     if (!problem)
-        problem = agree(g, g->rank == 0 && !file_publish(temporary, folder)
-                               ? memory_format("%s: %s", folder, strerror(errno))
-                               : NULL);
+        problem = agree_problem(g, g->rank == 0 && !file_publish(temporary, folder)
+                                       ? memory_format("%s: %s", folder, strerror(errno))
+                                       : NULL);
     if (problem && x.made) file_remove_folder(temporary);
     for (int k = 0; k < x.n_files; k++)
         memory_free(x.files[k].name), memory_free(x.files[k].header);

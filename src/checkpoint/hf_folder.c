@@ -66,6 +66,18 @@ static int is_open(const struct hf_folder *f, const char *name) {
     return 0;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct hf_tensor *)a)->tensor->name,
+                  ((const struct hf_tensor *)b)->tensor->name);
+}
+
+/* NULL: there is none. */
+static const struct hf_tensor *find(const struct hf_folder *f, const char *name) {
+    struct safetensor wanted = {.name = (char *)(uintptr_t)name};
+    struct hf_tensor key = {NULL, &wanted};
+    return f->n ? bsearch(&key, f->list, (size_t)f->n, sizeof *f->list, by_name) : NULL;
+}
+
 /* Each tensor of the files must be listed with its file, and each that is listed be there. */
 static void check_index(const struct hf_folder *f, json_t *map) {
     const char *name;
@@ -78,17 +90,12 @@ static void check_index(const struct hf_folder *f, json_t *map) {
                      f->list[i].tensor->name, seen, index_name, listed ? "in " : "nowhere",
                      listed ? listed : "");
     }
-    json_object_foreach(map, name, file) if (!hf_folder_find(f, name))
+    json_object_foreach(map, name, file) if (!find(f, name))
         die_user(EXIT_DATA, "%s: %s lists tensor '%s', which %s does not have", f->path, index_name,
                  name, json_string_value(file));
 }
 
 /* ---- the folder ---- */
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct hf_tensor *)a)->tensor->name,
-                  ((const struct hf_tensor *)b)->tensor->name);
-}
 
 /* The tensors of all files by their names, no name twice. */
 static void list_tensors(struct hf_folder *f) {
@@ -152,12 +159,6 @@ void hf_folder_close(struct hf_folder *f) {
     memory_free(f);
 }
 
-const struct hf_tensor *hf_folder_find(const struct hf_folder *f, const char *name) {
-    struct safetensor wanted = {.name = (char *)(uintptr_t)name};
-    struct hf_tensor key = {NULL, &wanted};
-    return f->n ? bsearch(&key, f->list, (size_t)f->n, sizeof *f->list, by_name) : NULL;
-}
-
 /* ---- against a model ---- */
 
 enum { SHOWN = 8 }; /* of either kind */
@@ -203,7 +204,7 @@ static int is_weight(const struct safetensor *t) {
 
 static void check_piece(const struct param *t, const struct hf_piece *p, void *context) {
     struct misfits *m = context;
-    const struct hf_tensor *found = hf_folder_find(m->folder, p->name);
+    const struct hf_tensor *found = find(m->folder, p->name);
     (void)t;
     if (!found) return note(m, UNFIT, memory_format("'%s' is missing", p->name));
     m->used[found - m->folder->list] = 1;
@@ -220,8 +221,8 @@ static void check_piece(const struct param *t, const struct hf_piece *p, void *c
 /* A head beside a tied embedding must be the embedding. */
 static void check_tied(struct misfits *m) {
     enum { MOST = 1 << 20 };
-    const struct hf_tensor *head = hf_folder_find(m->folder, "lm_head.weight"),
-                           *embed = hf_folder_find(m->folder, "model.embed_tokens.weight");
+    const struct hf_tensor *head = find(m->folder, "lm_head.weight"),
+                           *embed = find(m->folder, "model.embed_tokens.weight");
     if (!head || !embed) return;
     m->used[head - m->folder->list] = 1;
     int same =
@@ -269,7 +270,7 @@ static void read_piece(const struct param *t, const struct hf_piece *p, void *co
     int64_t from = p->at > r->first ? p->at : r->first,
             to = p->at + p->n < r->first + r->n ? p->at + p->n : r->first + r->n;
     if (from >= to) return;
-    const struct hf_tensor *found = hf_folder_find(r->folder, p->name);
+    const struct hf_tensor *found = find(r->folder, p->name);
     safetensors_read(found->file, found->tensor, p->first + from - p->at, to - from,
                      r->out + (from - r->first));
 }

@@ -28,7 +28,6 @@ int hf_folder_exists(const char *path);
  * experts. hf_folder_close closes it. Local. */
 struct hf_folder *hf_folder_open(const char *path);
 void hf_folder_close(struct hf_folder *f);
-const struct hf_tensor *hf_folder_find(const struct hf_folder *f, const char *name); /* or NULL */
 
 /* die_user (65) unless the folder has just the tensors of the whole model `p`, as weights of the
  * same shapes: those missing, left over, of another shape or type are named, all of them or the

@@ -72,13 +72,6 @@ static char *finish(const char *temporary, const char *folder, const struct shar
     return problem;
 }
 
-/* Any rank's problem on all; `mine` is freed. */
-static char *agree(const struct grid *g, char *mine) {
-    char *all = agree_problem(g, mine);
-    memory_free(mine);
-    return all;
-}
-
 /* This rank's shard, whole: NULL, or what failed. */
 static char *write_shard(struct shard_writer *shard) {
     while (shard_writer_slice(shard)) continue;
@@ -99,11 +92,11 @@ char *hf_import(struct weights *w, const struct grid *g, const struct config *c,
     struct piece *pieces = pieces_of(weights_params(w), g, &n);
     char *temporary = memory_format("%s.tmp", folder), *name = shard_name(g->rank, 0),
          *path = file_join(temporary, name),
-         *problem = agree(g, g->rank == 0 ? begin(temporary, c, &made) : NULL);
+         *problem = agree_problem(g, g->rank == 0 ? begin(temporary, c, &made) : NULL);
     struct shard_writer *shard =
         shard_writer_new(path, &h, c, pieces, n, g->rank == 0 ? bias : NULL, bias_shape);
     shard_writer_pull(shard, read_piece, w);
-    if (!problem) problem = agree(g, write_shard(shard));
+    if (!problem) problem = agree_problem(g, write_shard(shard));
     if (!problem) {
         struct checksum mine = {.name = ""},
                         *all = memory_alloc_array((size_t)g->n_ranks + 1, sizeof *all);
@@ -111,7 +104,8 @@ char *hf_import(struct weights *w, const struct grid *g, const struct config *c,
         snprintf(mine.hash, sizeof mine.hash, "%s", shard_writer_hash(shard));
         MPI_Gather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, 0, g->world);
         char *remarks = shard_gather_remarks(g, shard);
-        problem = agree(g, g->rank == 0 ? finish(temporary, folder, &h, c, all, remarks) : NULL);
+        problem =
+            agree_problem(g, g->rank == 0 ? finish(temporary, folder, &h, c, all, remarks) : NULL);
         memory_free(remarks);
         memory_free(all);
     }

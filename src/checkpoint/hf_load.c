@@ -35,8 +35,7 @@ static void load_bias(struct model *m, const char *folder) {
 
 static void load(struct model *m, const char *folder) {
     const struct params *p = m->params;
-    struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
-    struct params *all = params_new(&m->s, &whole, m->config);
+    struct params *all = params_new_whole(&m->s, m->config);
     struct hf_folder *f = hf_folder_open(folder);
     hf_folder_check(f, all);
     float *weights = memory_alloc_array(p->size, sizeof *weights);

@@ -81,8 +81,7 @@ static void save_bias(const struct model *m, const char *folder) {
 }
 
 void hf_save(const struct model *m, const char *folder, int64_t step) {
-    struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
-    struct params *p = params_new(&m->s, &whole, m->config);
+    struct params *p = params_new_whole(&m->s, m->config);
     struct hf_list list = hf_list_new(p, "F32");
     int rank = m->be->grid->rank, fd = -1;
     char *temporary = memory_format("%s.tmp", folder),

@@ -83,8 +83,7 @@ static int write_tensor(hid_t group, enum state_kind kind, const struct param *t
 
 static int write_all(hid_t file, const struct shard_header *h, const struct config *c,
                      const struct shape *s) {
-    struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
-    struct params *p = params_new(s, &whole, c);
+    struct params *p = params_new_whole(s, c);
     int ok = 1;
     h5_format(file, "regulon checkpoint", 1);
     shard_describe(file, h, c);

@@ -141,7 +141,6 @@ void probe_run(const struct grid *g, const struct config *c, int resumes) {
     char *problem = probe_write(folder, g->rank);
     if (problem) probe_remove(folder, g->rank);
     char *first = agree_problem(g, problem);
-    memory_free(problem);
     char *unseen = !first && g->rank == 0 ? probe_see(folder, g->n_ranks) : NULL;
     int seen = agree_int(g, unseen == NULL); /* before anyone removes what rank 0 looks for */
     probe_remove(folder, g->rank);

@@ -140,9 +140,8 @@ int checkpoint_restore(struct optimizer *o, const char *run, struct shard_header
 
 /* Why the checkpoint is of another model, NULL: it has the same tensors, no more and no fewer. */
 static char *other_model(const struct config *config, const char *folder) {
-    struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
     struct shape s = shape_of(config);
-    struct params *p = params_new(&s, &whole, config);
+    struct params *p = params_new_whole(&s, config);
     struct contents c = {.folder = NULL};
     char *problem = contents_files(&c, folder);
     if (!problem) problem = contents_tensors(&c);

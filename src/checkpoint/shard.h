@@ -47,13 +47,12 @@ struct shard_writer *shard_writer_new(const char *path, const struct shard_heade
 void shard_writer_pull(struct shard_writer *w, shard_source *source, void *context);
 int shard_writer_slice(struct shard_writer *w); /* 1: there is more; 0: done or failed */
 /* After the last slice: NULL, or why it failed (borrowed); the file's XXH3-128 as xxh128sum prints
- * it; what `checksums` says of its datasets (the caller frees it); its size. */
+ * it; its size. */
 const char *shard_writer_error(const struct shard_writer *w);
 const char *shard_writer_hash(const struct shard_writer *w);
-char *shard_writer_remarks(const struct shard_writer *w);
 int64_t shard_writer_bytes(const struct shard_writer *w);
-/* The remarks of all ranks, one behind the other, on rank 0 (the caller frees them), else NULL.
- * Collective over world. */
+/* What `checksums` says of the datasets of all ranks, one behind the other, on rank 0 (the caller
+ * frees them), else NULL. Collective over world. */
 char *shard_gather_remarks(const struct grid *g, const struct shard_writer *w);
 void shard_writer_free(struct shard_writer *w);
 

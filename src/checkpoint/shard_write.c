@@ -79,15 +79,12 @@ const char *shard_writer_error(const struct shard_writer *w) {
 const char *shard_writer_hash(const struct shard_writer *w) {
     return w->hash;
 }
-char *shard_writer_remarks(const struct shard_writer *w) {
-    return checksums_remarks(file_basename(w->path), w->extents, w->n_extents);
-}
 int64_t shard_writer_bytes(const struct shard_writer *w) {
     return w->size;
 }
 
 char *shard_gather_remarks(const struct grid *g, const struct shard_writer *w) {
-    char *mine = shard_writer_remarks(w), *all = NULL;
+    char *mine = checksums_remarks(file_basename(w->path), w->extents, w->n_extents), *all = NULL;
     int n = (int)strlen(mine), total = 0, *counts = NULL, *places = NULL;
     if (g->rank == 0) {
         counts = memory_alloc_array((size_t)g->n_ranks, sizeof *counts);

@@ -85,11 +85,10 @@ static void open_hf(struct weights *w, const struct shape *s) {
 /* ---- */
 
 struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c) {
-    struct grid whole = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
     struct shape s = shape_of(c);
     struct weights *w = memory_alloc(sizeof *w);
     w->folder = memory_string(folder);
-    w->params = params_new(&s, &whole, c);
+    w->params = params_new_whole(&s, c);
     if (agree_int(g, hf_folder_exists(folder))) {
         if (g->rank == 0) open_hf(w, &s); /* it finds the user's mistakes for all */
         user_agree();

@@ -57,7 +57,7 @@ static int64_t write_dataset(hid_t file, const char *name, hid_t type, int64_t n
 }
 
 int64_t corpus_create(const char *path, const struct corpus_contents *c) {
-    hid_t access = h5_file_access(), name = H5Tcopy(H5T_C_S1);
+    hid_t access = h5_file_access(), name = h5_fixed_text((size_t)c->name_bytes);
     H5Pset_alignment(access, ALIGN_FROM, ALIGNMENT);
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
     H5Pclose(access);
@@ -72,9 +72,6 @@ int64_t corpus_create(const char *path, const struct corpus_contents *c) {
     h5_write_code(file);
     h5_write_run(file);
 
-    H5Tset_size(name, (size_t)c->name_bytes);
-    H5Tset_strpad(name, H5T_STR_NULLPAD);
-    H5Tset_cset(name, H5T_CSET_UTF8);
     H5Gclose(H5Gcreate2(file, "/records", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     write_dataset(file, "/records/name", name, c->n_records, c->names, "1", "name of the record");
     write_dataset(file, "/records/offset", H5T_NATIVE_INT64, c->n_records, c->offset, "1",

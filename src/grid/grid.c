@@ -103,7 +103,7 @@ void agree_bytes(const struct grid *g, void *data, int64_t bytes) {
     }
 }
 
-char *agree_problem(const struct grid *g, const char *problem) {
+char *agree_problem(const struct grid *g, char *problem) {
     int mine = problem ? g->rank : g->n_ranks, first, n = 0;
     char host[256] = "", *text = NULL;
     MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, g->world);
@@ -113,6 +113,7 @@ char *agree_problem(const struct grid *g, const char *problem) {
         text = memory_format("rank %d on %s: %s", g->rank, host, problem);
         n = (int)strlen(text);
     }
+    memory_free(problem);
     MPI_Bcast(&n, 1, MPI_INT, first, g->world);
     if (g->rank != first) text = memory_alloc((size_t)n + 1);
     MPI_Bcast(text, n, MPI_CHAR, first, g->world);

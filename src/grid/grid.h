@@ -42,6 +42,7 @@ void agree_sum(const struct grid *g, double *x, int n); /* x[n] become their sum
 void agree_bytes(const struct grid *g, void *data, int64_t bytes);
 
 /* The problem of the lowest rank that has one, on every rank, as "rank 3 on node17: PROBLEM"; NULL
- * when every rank passes NULL. The caller frees it. Collective over world. */
-char *agree_problem(const struct grid *g, const char *problem);
+ * when every rank passes NULL. `problem` is freed; the caller frees the result. Collective over
+ * world. */
+char *agree_problem(const struct grid *g, char *problem);
 #endif

@@ -75,6 +75,11 @@ struct params *params_new(const struct shape *s, const struct grid *g, const str
     return p;
 }
 
+struct params *params_new_whole(const struct shape *s, const struct config *c) {
+    const struct grid one = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
+    return params_new(s, &one, c);
+}
+
 void params_free(struct params *p) {
     if (!p) return;
     memory_free(p->layers);

@@ -52,6 +52,8 @@ struct params {
 
 /* The table for rank (dp_rank, ep_rank) of the grid. The caller frees it. */
 struct params *params_new(const struct shape *s, const struct grid *g, const struct config *c);
+/* The same of the whole model, as one rank has it. */
+struct params *params_new_whole(const struct shape *s, const struct config *c);
 void params_free(struct params *p);
 
 /* Parameters over the grid: all, and those at work on one token, which meets A of each layer's

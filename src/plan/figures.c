@@ -174,9 +174,8 @@ struct plan_memory plan_memory(const struct plan *p) {
 /* ---- counts ---- */
 
 void plan_parameters(const struct plan *p, double *all, double *active, double *checkpoint_bytes) {
-    struct grid g = {.n_ranks = 1, .dp_size = 1, .ep_size = 1};
     struct shape s = shape_of(p->config);
-    struct params *t = params_new(&s, &g, p->config);
+    struct params *t = params_new_whole(&s, p->config);
     *all = params_count(t);
     *active = params_active(t, s.A);
     *checkpoint_bytes = *all * N_STATES * sizeof(float) + (double)s.L * s.E * sizeof(float);

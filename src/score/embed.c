@@ -87,18 +87,5 @@ static void embed(struct trained *t, const struct request *o) {
 }
 
 int embed_main(int argc, char **argv) {
-    struct request o;
-    struct trained t;
-    request_read(&o, VERB_EMBED, argc, argv);
-    if (o.help) {
-        if (log_rank() == 0) request_print_help(VERB_EMBED);
-        memory_free(o.words);
-        return EXIT_FINISHED;
-    }
-    trained_find(&t, o.model, o.words, o.n);
-    trained_open(&t, o.words, o.n, /*spread=*/0);
-    embed(&t, &o);
-    trained_close(&t);
-    memory_free(o.words);
-    return EXIT_FINISHED;
+    return request_run(VERB_EMBED, argc, argv, embed);
 }

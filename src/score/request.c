@@ -41,7 +41,7 @@ static const char *verb_name(enum request_verb verb) {
     return verb == VERB_SCORE ? "score" : "embed";
 }
 
-void request_print_help(enum request_verb verb) {
+static void print_help(enum request_verb verb) {
     printf("usage: regulon %s MODEL FILE %s[option ...] [key=value ...]\n\n", verb_name(verb),
            verb == VERB_EMBED ? "-o OUT.h5 " : "");
     fputs(verb == VERB_SCORE ? "Log-likelihoods of the records of FILE under MODEL, in nats.\n"
@@ -155,7 +155,8 @@ static void check(const struct request *o, enum request_verb verb, const char *s
     }
 }
 
-void request_read(struct request *o, enum request_verb verb, int argc, char **argv) {
+/* On every rank. */
+static void read_words(struct request *o, enum request_verb verb, int argc, char **argv) {
     const char *value, *name = verb_name(verb);
     char seen[N_OPTIONS] = {0};
     *o = (struct request){.layer = -1,
@@ -192,4 +193,20 @@ void request_read(struct request *o, enum request_verb verb, int argc, char **ar
                                                            : FORMAT_TSV;
     if (!o->help && log_rank() == 0) check(o, verb, seen);
     user_agree();
+}
+
+int request_run(enum request_verb verb, int argc, char **argv,
+                void (*run)(struct trained *t, const struct request *o)) {
+    struct request o;
+    struct trained t;
+    read_words(&o, verb, argc, argv);
+    if (o.help && log_rank() == 0) print_help(verb);
+    if (!o.help) {
+        trained_find(&t, o.model, o.words, o.n);
+        trained_open(&t, o.words, o.n, /*spread=*/0);
+        run(&t, &o);
+        trained_close(&t);
+    }
+    memory_free(o.words);
+    return EXIT_FINISHED;
 }

@@ -2,6 +2,7 @@
 #ifndef REGULON_SCORE_REQUEST_H
 #define REGULON_SCORE_REQUEST_H
 #include "score/strands.h"
+#include "train/trained.h"
 
 enum score_format { FORMAT_TSV, FORMAT_JSONL, FORMAT_H5 };
 enum request_verb { VERB_SCORE = 1, VERB_EMBED = 2 };
@@ -17,7 +18,9 @@ struct request {
     int n, help;
 };
 
-/* On every rank; rank 0 ends with die_user (64) on what is wrong. words is the caller's to free. */
-void request_read(struct request *o, enum request_verb verb, int argc, char **argv);
-void request_print_help(enum request_verb verb);
+/* A verb: reads its words (die_user, 64, on what is wrong), prints its help or runs it on the
+ * model, which is found and its backend open. Returns the exit code. Collective over
+ * MPI_COMM_WORLD. */
+int request_run(enum request_verb verb, int argc, char **argv,
+                void (*run)(struct trained *t, const struct request *o));
 #endif

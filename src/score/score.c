@@ -72,18 +72,5 @@ static void score(struct trained *t, const struct request *o) {
 }
 
 int score_main(int argc, char **argv) {
-    struct request o;
-    struct trained t;
-    request_read(&o, VERB_SCORE, argc, argv);
-    if (o.help) {
-        if (log_rank() == 0) request_print_help(VERB_SCORE);
-        memory_free(o.words);
-        return EXIT_FINISHED;
-    }
-    trained_find(&t, o.model, o.words, o.n);
-    trained_open(&t, o.words, o.n, /*spread=*/0);
-    score(&t, &o);
-    trained_close(&t);
-    memory_free(o.words);
-    return EXIT_FINISHED;
+    return request_run(VERB_SCORE, argc, argv, score);
 }

@@ -47,7 +47,7 @@ static void write_whole(hid_t file, const char *name, hid_t type, int64_t n, con
 hid_t score_file_create(const char *path, const char *format, int version, const struct request *o,
                         const struct corpus *c, const struct strands *s) {
     static const char *const kinds[] = {"forward", "reverse", "mean"};
-    hid_t access = h5_file_access(), name = H5Tcopy(H5T_C_S1);
+    hid_t access = h5_file_access(), name = h5_fixed_text((size_t)c->name_bytes);
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
     H5Pclose(access);
     h5_format(file, format, version);
@@ -59,9 +59,6 @@ hid_t score_file_create(const char *path, const char *format, int version, const
     h5_int64(file, "stride", s->stride);
     h5_write_code(file);
     h5_write_run(file);
-    H5Tset_size(name, (size_t)c->name_bytes);
-    H5Tset_strpad(name, H5T_STR_NULLPAD);
-    H5Tset_cset(name, H5T_CSET_UTF8);
     H5Gclose(H5Gcreate2(file, "/records", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     write_whole(file, "/records/name", name, c->n_records, c->names, "1", "name of the record");
     write_whole(file, "/records/offset", H5T_NATIVE_INT64, c->n_records, c->offset, "1",

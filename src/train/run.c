@@ -57,7 +57,6 @@ struct backend_options run_options(const struct config *c) {
 /* Ends the run on every rank when one has a reason. Collective. */
 static void refuse_backend(const struct config *c, const struct grid *g, char *mine) {
     char *problem = agree_problem(g, mine);
-    memory_free(mine);
     if (problem && g->rank == 0)
         die_user(EXIT_CONFIG, "backend: %s: %s%s", c->backend == BACKEND_CUDA ? "cuda" : "auto",
                  problem, c->backend == BACKEND_CUDA ? "" : "; backend=cpu computes without a GPU");
@@ -80,7 +79,6 @@ static int choose_cuda(const struct config *c, const struct grid *g) {
         char *why = agree_problem(g, problem);
         log_info("backend", "no GPU: %s", why);
         memory_free(why);
-        memory_free(problem);
         return 0;
     }
     refuse_backend(c, g, problem);
