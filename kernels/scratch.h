@@ -12,7 +12,9 @@ enum {
     EMBED_LEAST_CHUNK = 64, /* tokens */
     ROUTE_BLOCKS = 512,
     SUM_BLOCKS = 1024,
-    FLASH_ROWS = 128 /* tokens are padded to a multiple */
+    PEERS = 16,        /* ranks whose memory a GPU reaches, at most */
+    PEER_CHOICES = 32, /* experts of a token there, at most */
+    FLASH_ROWS = 128   /* tokens are padded to a multiple */
 };
 
 static inline size_t scratch_lines(size_t bytes) {

@@ -91,7 +91,19 @@ ok $? 'weights are as wide as the deck says'
 step optimizer.lr=10 optimizer.weight_decay=10
 [ $? = 76 ] && grep -q '^regulon: bench: step [0-9]* is not finite: ' err
 ok $? 'a step that is not finite ends it'
-regulon 2 bench step L0_sanity backend=cpu >out
-[ $? = 78 ] && [ "$(cat err)" = 'regulon: bench runs on one rank; this job has 2' ] && [ ! -s out ]
-ok $? 'two ranks are refused'
+# shellcheck disable=SC2086 # several words
+regulon 2 bench step L0_sanity ${sizes#* } parallelism.ep_size=2 --seconds 0.1 --csv two.csv >out && grep -q 'on dp 1 x ep 2: ' out &&
+    [ "$(grep -c -v '^#' out)" = 1 ] &&
+    awk -F, -v flops="$flops" 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
+        NR == 2 { bad = $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($10 > 5.45 && $10 < 5.8) } END { exit bad || NR != 2 }' two.csv
+ok $? 'a step of two ranks: rates of one of them'
+regulon 2 bench ops backend=cpu >out
+[ $? = 78 ] && [ "$(cat err)" = 'regulon: bench ops runs on one rank; this job has 2' ] && [ ! -s out ]
+ok $? 'two ranks are refused elsewhere'
+regulon 2 bench step L0_sanity num_train_steps=x >out
+[ $? = 78 ] && [ "$(grep -c num_train_steps err)" = 1 ]
+ok $? 'a wrong deck is told once'
+regulon 2 bench step L0_sanity --seconds 61 >out
+[ $? = 64 ] && [ "$(cat err)" = 'regulon: bench: --seconds takes seconds, 0.01 to 60' ] && [ ! -s out ]
+ok $? 'a wrong word is told once'
 echo "1..$n"

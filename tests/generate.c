@@ -192,9 +192,9 @@ static void check_work(struct model *m, const struct golden *r) {
     const struct prompt prompt = {r->ids, BEFORE};
     struct task t = task_of(r, &prompt, 1, letters);
     t.length = LETTERS, t.count = m->be->grid->n_ranks;
-    uint64_t before = m->be->sent_rows[0];
+    uint64_t before = m->be->sent(m->be)[0];
     memory_free(make(m, &t));
-    uint64_t sent = m->be->sent_rows[0] - before;
+    uint64_t sent = m->be->sent(m->be)[0] - before;
     tap_ok(sent == (uint64_t)(m->s.L * (BEFORE + LETTERS - 1)),
            "%d letters behind %d in %d layers: %lld tokens' work", LETTERS, BEFORE, m->s.L,
            (long long)sent);

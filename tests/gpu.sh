@@ -103,14 +103,15 @@ status=$?
 ok $status 'bench step: losses of random tokens, once a step the host waits'
 [ $status = 0 ] || sed 's/^/# /' out err
 
-regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda engine.exchange=nccl checkpoint.ckpt_dir=two >out
+regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out
 status=$?
 gpus=$(nvidia-smi -L | grep -c '^GPU')
 if [ "$gpus" = 1 ]; then
     [ $status = 78 ] && grep -q 'ranks 0 and 1 of this host would share .* UUID' err
     ok $? 'two ranks on one GPU are refused'
 else
-    ok $status 'two GPUs, expert parallel, as the deck is'
+    grep -q 'exchange peer memory' err
+    ok $((status + $?)) 'two GPUs, expert parallel over peer memory, as the deck is'
     shares="backend=cuda model.num_experts_per_tok=4"
     # shellcheck disable=SC2086 # several words
     {
@@ -126,11 +127,17 @@ else
             numbers optimizer.60.out >optimizer.60 && numbers none.60.out >none.60 && [ -s none.60 ] && cmp -s optimizer.60 none.60
         ok $? 'checkpoints of both continue on one GPU, the same to the bit'
         TEST_FP32=1 program golden.np2 'two GPUs, golden cases, FP32, data and expert parallel'
+        TEST_EXCHANGE=nccl TEST_FP32=1 program golden.np2 'the same through NCCL'
         program recompute.np2 'two GPUs, recomputation'
-        run_on 2 spread 50 $shares parallelism.ep_size=2 engine.exchange=nccl && close_losses whole.50.out spread.50.out 0.005
-        ok $? 'two GPUs, expert parallel: losses of one GPU with the same batches within 0.5 %'
-        run_on 2 spread2 50 $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread spread2
+        TEST_EXCHANGE=nccl program recompute.np2 'two GPUs, recomputation, through NCCL'
+        TEST_EXPERTS=cublaslt program recompute.np2 'two GPUs, recomputation, a product an expert'
+        run_on 2 spread 50 $shares parallelism.ep_size=2 && close_losses whole.50.out spread.50.out 0.005 &&
+            grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err
+        ok $? 'two GPUs, expert parallel, recorded: losses of one GPU with the same batches within 0.5 %'
+        run_on 2 spread2 50 $shares parallelism.ep_size=2 && same_model spread spread2
         ok $? 'expert parallel twice: the same model to the bit'
+        run_on 2 nccl 50 $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread nccl
+        ok $? 'expert parallel through NCCL: the same model to the bit'
     }
 fi
 regulon 1 train "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 backend=cuda model.intermediate_size=36 checkpoint.ckpt_dir=odd >out

@@ -66,8 +66,8 @@ static void note_ep(void *context, const char *words, double bytes) {
 static void check_advice(int cuda) {
     int n = 0;
     struct config *c = config_parse(base_deck, "deck");
-    struct plan p = {.config = c, .cuda = cuda}, spread;
-    c->model.intermediate_size = 1200; /* memory is for experts */
+    struct plan p = {.config = c, .node_ranks = PLAN_NODE_RANKS, .cuda = cuda}, spread;
+    c->model.intermediate_size = 12000; /* memory is for experts */
     memory_free(plan_grid(&p, 6));
     struct config more = *c;
     more.parallelism.ep_size = 6;

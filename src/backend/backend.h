@@ -124,7 +124,7 @@ struct backend {
     const char *engines; /* what `auto` became: after reserve, where it depends on sizes */
     size_t real_bytes;   /* of one element of real_t: 4 or 2 */
     const struct grid *grid;
-    uint64_t *sent_rows; /* [ep_size] token rows sent to each ep rank so far (dispatch only) */
+    uint64_t *sent_rows; /* [ep_size] what `sent` returns; the backend's */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
     int row_unit;  /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
                     */
@@ -138,6 +138,9 @@ struct backend {
     /* ---- memory ---- */
     void *(*alloc)(struct backend *be, size_t bytes); /* zeroed; dies when there is none */
     void (*release)(struct backend *be, void *p);
+    /* As alloc, for what moe_* send to other ranks or get from them: rows of experts, their results
+     * and gradients, dp_rows. Collective over grid->ep, and so is its release. */
+    void *(*alloc_shared)(struct backend *be, size_t bytes);
     /* host to backend, backend to host */
     void (*upload)(struct backend *be, void *dst, const void *src, size_t bytes);
     void (*download)(struct backend *be, void *dst, const void *src, size_t bytes);
@@ -248,6 +251,9 @@ struct backend {
     void (*moe_free)(struct backend *be, struct moe *m);
     size_t (*moe_rows)(struct backend *be,
                        struct moe_shape s); /* largest R, for sizing the arrays below */
+    /* Tokens that moe_dispatch has sent to each rank of ep so far, [ep_size], this rank's own among
+     * them. */
+    const uint64_t *(*sent)(struct backend *be);
     /* Sends each token once to every rank that holds one of its experts, and lays the arrivals out
      * by local expert, then by arrival: rows[R, D]. An expert's rows begin at a multiple of
      * row_unit; rows that pad them are zero, here and in moe_combine_backward. */

@@ -27,6 +27,7 @@ struct record {
 
 struct count {
     int cuda;
+    int peer; /* tokens travel over peer memory */
     struct backend_options options;
     struct record *list; /* [n], by address */
     size_t n, room;
@@ -58,6 +59,30 @@ static void release(struct backend *be, void *p) {
 
 /* ---- cuda ---- */
 
+static void alloc_travel(struct backend *be, const struct work *w) {
+    struct cuda_travel_rooms r = cuda_travel_rooms_of(w, be->real_bytes, be->grid->ep_size);
+    const size_t bytes[] = {r.copies,     r.arrivals,  r.copy_lists,
+                            r.copy_lists, r.got_lists, r.got_lists};
+    for (int i = 0; i < 6; i++)
+        if (bytes[i]) alloc(be, bytes[i]);
+}
+
+static void alloc_order(struct backend *be, const struct work *w) {
+    struct cuda_order_rooms r = cuda_order_rooms_of(w, be->grid->ep_size);
+    const size_t bytes[] = {cuda_shared_bytes(1),
+                            r.sent,
+                            r.begins,
+                            r.shift,
+                            r.choices,
+                            r.choices}; /* first the board */
+    for (int i = 0; i < 6; i++) alloc(be, bytes[i]);
+}
+
+static void *alloc_shared(struct backend *be, size_t bytes) {
+    const struct count *c = be->state;
+    return alloc(be, c->peer ? cuda_shared_bytes(bytes) : bytes);
+}
+
 static void reserve_cuda(struct backend *be, struct work w) {
     struct count *c = be->state;
     char why[200];
@@ -73,21 +98,25 @@ static void reserve_cuda(struct backend *be, struct work w) {
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
-    struct cuda_travel_rooms travel = cuda_travel_rooms_of(&w, be->real_bytes, be->grid->ep_size);
-    const size_t travelling[] = {travel.copies,     travel.arrivals,  travel.copy_lists,
-                                 travel.copy_lists, travel.got_lists, travel.got_lists};
+    c->peer = cuda_peer_serves(&w, be->grid, &c->options);
     c->kind = COUNT_EXCHANGE;
-    for (int i = 0; i < 6; i++)
-        if (travelling[i]) alloc(be, travelling[i]);
+    if (c->peer)
+        alloc_order(be, &w);
+    else
+        alloc_travel(be, &w);
     c->kind = COUNT_MODEL;
 }
 
 static size_t moe_rows_cuda(struct backend *be, struct moe_shape s) {
-    return cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size).rows;
+    const struct count *c = be->state;
+    return cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size, c->peer).rows;
 }
 
 static struct moe *moe_new_cuda(struct backend *be, struct moe_shape s) {
-    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size);
+    const struct count *c = be->state;
+    struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size, c->peer);
+    rooms.bytes[CUDA_MOE_ROW_P] =
+        c->peer ? cuda_shared_bytes(rooms.bytes[CUDA_MOE_ROW_P]) : rooms.bytes[CUDA_MOE_ROW_P];
     for (int i = 0; i < N_CUDA_MOE_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
     return NULL;
@@ -148,6 +177,7 @@ struct backend *count_open(const char *name, const struct grid *g,
     c->moe_new = be->moe_new;
     be->moe_new = moe_new;
     be->alloc = alloc;
+    be->alloc_shared = alloc_shared;
     be->release = release;
     be->reserve = c->cuda ? reserve_cuda : reserve_cpu;
     return be;

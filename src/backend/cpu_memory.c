@@ -168,12 +168,17 @@ float *cpu_scratch(struct backend *be, size_t n) {
     return grow(be, &state->scratch[i], &state->room[i], n);
 }
 
+static void *alloc_shared(struct backend *be, size_t bytes) {
+    return be->alloc(be, bytes);
+}
+
 void cpu_memory_open(struct backend *be, int n_threads) {
     struct cpu_state *state = be->state = memory_alloc(sizeof *state);
     state->n_threads = n_threads;
     state->scratch = memory_alloc_array((size_t)n_threads, sizeof *state->scratch);
     state->room = memory_alloc_array((size_t)n_threads, sizeof *state->room);
     be->alloc = alloc;
+    be->alloc_shared = alloc_shared;
     be->release = release;
     be->upload = copy;
     be->download = copy;

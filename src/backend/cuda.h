@@ -1,7 +1,7 @@
 /* The CUDA backend, within itself: each file fills its part of the table. One GPU a rank; all work
  * is enqueued on one stream, in order, and the experts' products on a few beside it. The host waits
- * in download, and so in moe_dispatch where tokens travel between ranks or the experts' products
- * are asked for one by one, and nowhere else. */
+ * in download, and so in moe_dispatch where tokens travel through NCCL or the experts' products are
+ * asked for one by one, and nowhere else. */
 #ifndef REGULON_BACKEND_CUDA_H
 #define REGULON_BACKEND_CUDA_H
 #include "backend/backend.h"
@@ -23,7 +23,8 @@ struct cuda_state {
     struct cuda_gemm *gemm;           /* cuda_gemm.c */
     struct cuda_attention *attention; /* cuda_attention.c */
     struct cuda_comm *comm;           /* cuda_collectives.c */
-    struct cuda_travel *travel;       /* cuda_exchange.c; NULL: on one rank */
+    struct cuda_travel *travel;       /* cuda_travel.c; NULL: nothing goes through NCCL */
+    struct cuda_peer *peer;           /* cuda_peer.c; NULL: nothing goes over peer memory */
     struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
     struct cuda_graphs *graphs;       /* cuda_graph.c */
     void *scratch;                    /* of one call at a time on the main stream */
@@ -83,7 +84,8 @@ void cuda_collectives_close(struct backend *be);
  * of from, and what comes from it goes to to_first[r] .. of to. Collective over grid->ep. */
 void cuda_exchange_rows(struct backend *be, const void *from, const int *from_first, void *to,
                         const int *to_first, size_t bytes);
-/* Room for what travels between ranks, for what is reserved. The name is not to be freed. */
+/* The way between ranks, of which there are two, and room for what travels, for what is reserved.
+ * Collective over world. The name is not to be freed. */
 void cuda_exchange_reserve(struct backend *be);
 void cuda_exchange_close(struct backend *be);
 const char *cuda_exchange_name(const struct backend *be);

@@ -1,7 +1,7 @@
 /* Work that is repeated, as CUDA graphs: what is launched between replay and recorded is captured
  * once it has been asked for a few times, and from then on launched as a whole. That saves the host
  * some microseconds an operation, which is what a step of a small model consists of. Where the
- * experts' products are asked for one by one, or tokens travel between ranks, nothing can be
+ * experts' products are asked for one by one, or tokens travel through NCCL, nothing can be
  * recorded: the host reads how many rows there are. */
 #include "config.h"
 #include "backend/cuda.h"

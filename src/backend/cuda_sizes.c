@@ -44,7 +44,7 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
 
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
-    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1), ep_size).rows;
+    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1), ep_size, 0).rows;
     return grouped && w->backward ? grouped_parts(rows, w->F) : 0;
 }
 
@@ -104,7 +104,7 @@ static size_t least(int a, int b) {
 }
 
 /* Tokens may all choose experts of the same rank. */
-struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size) {
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size, int peer) {
     size_t unit = (size_t)row_unit, N = (size_t)s.capacity, A = (size_t)s.A,
            n_local = (size_t)(s.E / ep_size), arrivals = N * (size_t)ep_size,
            most = arrivals * least(s.A, (int)n_local);
@@ -113,7 +113,11 @@ struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep
     r.bytes[CUDA_MOE_ENDS] = n_local * sizeof(int32_t);
     r.bytes[CUDA_MOE_ROW_OF] = arrivals * A * sizeof(int32_t);
     r.bytes[CUDA_MOE_ROW_P] = r.rows * sizeof(float);
-    if (ep_size == 1) return r;
+    if (peer) {
+        r.bytes[CUDA_MOE_ROW_OF] = N * A * sizeof(int32_t);
+        r.bytes[CUDA_MOE_ROW_P] = r.rows * (sizeof(float) + sizeof(int32_t)); /* and the chain */
+    }
+    if (ep_size == 1 || peer) return r;
     r.bytes[CUDA_MOE_FIRST] = ((size_t)ep_size + 1) * sizeof(int32_t);
     r.bytes[CUDA_MOE_COPY_OF] = r.bytes[CUDA_MOE_PLACE_OF] = N * A * sizeof(int32_t);
     return r;
@@ -128,6 +132,24 @@ struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_
                                       .arrivals = arrivals * row,
                                       .copy_lists = copies * list,
                                       .got_lists = arrivals * list};
+}
+
+int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o) {
+    return g->ep_size > 1 && g->ep_size <= PEERS && g->ep_size <= g->node_size &&
+           w->A <= PEER_CHOICES && o->exchange != EXCHANGE_NCCL;
+}
+
+struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size) {
+    size_t choices = (size_t)w->N * (size_t)w->A, E = (size_t)w->E;
+    return (struct cuda_order_rooms){.sent = (size_t)ep_size * sizeof(unsigned long long),
+                                     .begins = (E + 1) * sizeof(int32_t),
+                                     .shift = E * sizeof(int32_t),
+                                     .choices = choices * sizeof(int32_t)};
+}
+
+size_t cuda_shared_bytes(size_t bytes) {
+    enum { PIECE = 2 << 20 };
+    return (bytes + 256 + PIECE - 1) / PIECE * PIECE - 256; /* cuda_alloc_bytes adds them */
 }
 
 /* Every room begins at a multiple of 256 bytes, and has a place behind it. */

@@ -60,7 +60,7 @@ enum cuda_moe_room {
     CUDA_MOE_ENDS,
     CUDA_MOE_ROW_OF,
     CUDA_MOE_ROW_P,
-    CUDA_MOE_FIRST, /* from here on none on one rank */
+    CUDA_MOE_FIRST, /* from here on none on one rank or with peer memory */
     CUDA_MOE_COPY_OF,
     CUDA_MOE_PLACE_OF,
     N_CUDA_MOE_ROOMS
@@ -68,13 +68,27 @@ enum cuda_moe_room {
 struct cuda_moe_rooms {
     size_t rows, bytes[N_CUDA_MOE_ROOMS];
 };
-struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size);
+/* peer: tokens travel over peer memory, not through NCCL; then ROW_P is shared. */
+struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size, int peer);
 
 /* Bytes for what travels between ep_size ranks: rows, and lists of ids or of probabilities. */
 struct cuda_travel_rooms {
     size_t copies, arrivals, copy_lists, got_lists; /* of the lists two each */
 };
 struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_bytes, int ep_size);
+
+/* 1 when these options, sizes and hosts let tokens travel over peer memory. A device may still
+ * refuse. */
+int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o);
+
+/* Bytes of the order of a rank's choices, and of counters, with peer memory. */
+struct cuda_order_rooms {
+    size_t sent, begins, shift, choices; /* of choices two */
+};
+struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size);
+
+/* What memory that other ranks reach takes: no other allocation lies in the same piece. */
+size_t cuda_shared_bytes(size_t bytes);
 
 /* Scratch of the experts' engine. */
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size);

@@ -24,18 +24,23 @@ static struct backend *open_chosen(void *context) {
     return run_backend(choice->c, choice->g);
 }
 
-static void refuse_ranks(void) {
+/* A step is one of all ranks. */
+static void refuse_ranks(const struct options *o) {
     int n;
     MPI_Comm_size(MPI_COMM_WORLD, &n);
-    if (n > 1 && log_rank() == 0)
-        die_user(EXIT_CONFIG, "bench runs on one rank; this job has %d", n);
+    if (n > 1 && o->what != STEP && log_rank() == 0)
+        die_user(EXIT_CONFIG, "bench %s runs on one rank; this job has %d", options_name(o->what),
+                 n);
     user_agree();
 }
 
 /* Of step the deck asked for, which need not say what to train on. Else one that serves for its
  * defaults: only the keys that options_read lets through matter. */
 static struct config *load_deck(const struct options *o) {
-    struct config *c = config_load(o->what == STEP ? o->deck : "L0_sanity", o->words, o->n_words);
+    const char *deck = o->what == STEP ? o->deck : "L0_sanity";
+    struct config *c = log_rank() == 0 ? config_load(deck, o->words, o->n_words) : NULL;
+    user_agree();
+    if (!c) c = config_load(deck, o->words, o->n_words);
     if (o->what != STEP) c->parallelism.dp_size = c->parallelism.ep_size = 1;
     c->parallelism.dp_size = run_dp_size(c);
     return c;
@@ -105,18 +110,27 @@ static int bench_parts(struct config *c, const struct grid *g, const struct opti
     return 0;
 }
 
+/* The same on every rank; mistakes are found by one. */
+static struct options read_words(int argc, char **argv) {
+    struct options o = {0};
+    if (log_rank() == 0) o = options_read(argc, argv);
+    user_agree();
+    return log_rank() == 0 ? o : options_read(argc, argv);
+}
+
 int bench_main(int argc, char **argv) {
     if (argc > 0 && strcmp(argv[0], "--help") == 0) {
         if (log_rank() == 0) fputs(options_help, stdout);
         return EXIT_FINISHED;
     }
-    refuse_ranks();
-    struct options o = options_read(argc, argv);
+    struct options o = read_words(argc, argv);
+    refuse_ranks(&o);
     struct config *c = load_deck(&o);
     struct grid g;
     int wrong = 0;
-    grid_open(&g, MPI_COMM_WORLD, 1, 1);
-    FILE *csv = open_csv(o.csv);
+    grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);
+    FILE *csv = g.rank == 0 ? open_csv(o.csv) : NULL;
+    user_agree();
     if (o.what == STEP)
         steps_run(c, &g, o.seconds, csv);
     else

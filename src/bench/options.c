@@ -34,10 +34,11 @@ const char options_help[] =
     "waits for them in a layer, does not wait here.\n"
     "\n"
     "regulon bench step DECK [--seconds S] [--csv FILE] [key=value ...]\n"
-    "The whole training step of a deck's model, on one rank (parallelism.ep_size=1), by each engine for the experts (or\n"
-    "by engine.experts), one after the other: 3 steps to warm up, then S seconds (2). Medians, in ms: of the step, and of\n"
-    "forward, backward, and optimizer with the gradient's norm. TFLOP/s: the model's, as MFU takes them. GB: in use, on the\n"
-    "CPU at most. Waits: of the host for the device, a step. Tokens and weights are random, documents have\n"
+    "The whole training step of a deck's model, on the ranks of this job, by each engine for the experts (or by\n"
+    "engine.experts), one after the other: 3 steps to warm up, then S seconds (2). Medians, in ms, of the slowest rank: of\n"
+    "the step, and of forward, backward, and optimizer with the gradient's norm. Tokens/s and TFLOP/s of a rank: the\n"
+    "model's, as MFU takes them. GB: in use on a rank, on the CPU at most. Waits: of the host for the device, a step. Tokens\n"
+    "and weights are random, documents have\n"
     "dataset.max_seq_length tokens. No data is read and no run folder made: what the deck says of data, validation,\n"
     "checkpoints, logging and limits changes nothing.\n";
 /* clang-format on */
@@ -112,9 +113,14 @@ static int read_option(struct options *o, const char *name, const char *value, c
     return 0;
 }
 
+static const char *const names[] = {
+    [OPS] = "ops", [GEMM] = "gemm", [MLP] = "mlp", [MOE] = "moe", [STEP] = "step"};
+
+const char *options_name(enum what what) {
+    return names[what];
+}
+
 struct options options_read(int argc, char **argv) {
-    static const char *const names[] = {
-        [OPS] = "ops", [GEMM] = "gemm", [MLP] = "mlp", [MOE] = "moe", [STEP] = "step"};
     struct options o = {.words = memory_alloc_array((size_t)argc + 1, sizeof *o.words),
                         .routing = "balanced",
                         .seconds = 2};

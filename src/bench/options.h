@@ -20,7 +20,9 @@ struct options {
 
 extern const char options_help[];
 
-/* Of the words after `bench`; die_user (64) where they are wrong. On the one rank. */
+const char *options_name(enum what what); /* "ops" */
+
+/* Of the words after `bench`; die_user (64) where they are wrong. On every rank. */
 struct options options_read(int argc, char **argv);
 
 /* NULL: there is none of this name. */

@@ -17,7 +17,7 @@ struct bed {
     struct model *model;
     struct optimizer *optimizer;
     struct batch **batches; /* [grad_acc_steps] */
-    uint64_t drawn;         /* random tokens so far */
+    uint64_t drawn;         /* random tokens so far, of all ranks */
     int64_t step;           /* steps so far */
 };
 
@@ -28,7 +28,7 @@ struct result {
     double times[N_TIMES]; /* medians, s */
     double waits;          /* of the host for the device, a step */
     double loss;           /* of the last step, nats */
-    double tokens, flops;  /* of a step */
+    double tokens, flops;  /* of a step, of a rank */
 };
 
 /* All tensors take the same normal numbers in turn: model_init makes each its own, which takes a
@@ -63,13 +63,15 @@ static void fill_weights(struct model *m) {
 /* Documents of random tokens, of max_seq_length but for the last. */
 static void fill_batch(struct bed *b, struct batch *batch) {
     const struct config *c = b->model->config;
+    const struct grid *g = b->model->be->grid;
     batch_clear(batch);
     for (int left = batch->capacity; left > 0; left = batch->capacity - batch->n) {
         int n = c->dataset.max_seq_length < left ? (int)c->dataset.max_seq_length : left;
         int32_t *tokens = batch->tokens + batch->n;
         for (int i = 0; i < n; i++)
-            tokens[i] = (int32_t)(random_bits(c->seed, RANDOM_TEST, b->drawn++) %
-                                  (uint64_t)c->model.vocab_size);
+            tokens[i] = (int32_t)(random_bits(c->seed, RANDOM_TEST, b->drawn + (uint64_t)g->rank) %
+                                  (uint64_t)c->model.vocab_size),
+            b->drawn += (uint64_t)g->n_ranks;
         batch_append(batch, tokens, tokens, NULL, n);
     }
 }
@@ -105,6 +107,7 @@ static struct step_sums take(struct bed *b, double times[N_TIMES]) {
     times[TIME_FORWARD] = s.seconds[CLOCK_FORWARD];
     times[TIME_BACKWARD] = s.seconds[CLOCK_BACKWARD];
     times[TIME_OPTIMIZER] = s.seconds[CLOCK_REDUCE] + s.seconds[CLOCK_OPTIMIZER];
+    MPI_Allreduce(MPI_IN_PLACE, times, N_TIMES, MPI_DOUBLE, MPI_MAX, b->model->be->grid->world);
     if (!s.finite)
         die_user(EXIT_NONFINITE, "bench: step %lld is not finite: loss %g, gradient norm %g",
                  (long long)b->step, s.loss, s.grad_norm);
@@ -118,12 +121,13 @@ static struct result measure(struct bed *b, double seconds) {
     r.n = (int)(seconds / one[TIME_STEP]) + 1;
     for (int t = 0; t < N_TIMES; t++) all[t] = memory_alloc_array((size_t)r.n, sizeof *all[t]);
     const struct backend *be = b->model->be;
+    double ranks = be->grid->n_ranks;
     int64_t waits = be->waits;
     for (int i = 0; i < r.n; i++) {
         struct step_sums s = take(b, one);
         for (int t = 0; t < N_TIMES; t++) all[t][i] = one[t];
-        r.loss = s.loss, r.tokens = s.tokens;
-        r.flops = shape_flops(&b->model->s, s.tokens, s.sum_len2);
+        r.loss = s.loss, r.tokens = s.tokens / ranks;
+        r.flops = shape_flops(&b->model->s, s.tokens, s.sum_len2) / ranks;
     }
     r.waits = (double)(be->waits - waits) / r.n;
     for (int t = 0; t < N_TIMES; t++) {
@@ -148,32 +152,39 @@ static void print_result(const struct result *r, const struct backend *be, doubl
                 t[TIME_OPTIMIZER], r->loss, memory, r->waits);
 }
 
-/* A line of the table. Closes be. Returns 1 when `auto` became grouped: cublaslt serves too. */
+/* A line of the table, by rank 0. Closes be. Returns 1 when `auto` became grouped: cublaslt serves
+ * too. */
 static int run(const struct config *c, struct backend *be, double seconds, FILE *csv) {
     struct bed b;
     bed_open(&b, c, be);
-    printf("# %s\n", be->engines);
+    if (be->grid->rank == 0) printf("# %s\n", be->engines);
     struct result r = measure(&b, seconds);
-    print_result(&r, be, be->memory_peak(be), csv);
+    double memory = be->memory_peak(be);
+    MPI_Allreduce(MPI_IN_PLACE, &memory, 1, MPI_DOUBLE, MPI_MAX, be->grid->world);
+    if (be->grid->rank == 0) print_result(&r, be, memory, csv);
     int also = c->engine.experts == EXPERTS_AUTO && be->row_unit > 1;
     bed_close(&b);
     return also;
+}
+
+static void print_heading(const struct config *c, const struct backend *be, FILE *csv) {
+    printf(
+        "# backend %s (%s)\n# deck %s on dp %d x ep %d: grad_acc_steps %lld, micro-batches of %d "
+        "tokens, documents of %lld\n",
+        be->name, be->details, c->deck_name, be->grid->dp_size, be->grid->ep_size,
+        (long long)c->grad_acc_steps, loader_capacity(c), (long long)c->dataset.max_seq_length);
+    printf("%-10s %6s %10s %11s %8s %10s %10s %10s %8s %8s %6s\n", "# engine", "steps", "ms",
+           "tokens/s", "TFLOP/s", "forward", "backward", "optimizer", "loss", "GB", "waits");
+    if (csv)
+        fprintf(csv, "engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,"
+                     "backward_seconds,optimizer_seconds,loss,memory_bytes,waits\n");
 }
 
 void steps_run(const struct config *deck, const struct grid *g, double seconds, FILE *csv) {
     struct config c = *deck; /* its strings stay the deck's */
     run_check_params(&c, g);
     struct backend *be = run_backend(&c, g);
-    printf(
-        "# backend %s (%s)\n# deck %s: grad_acc_steps %lld, micro-batches of %d tokens, documents "
-        "of %lld\n",
-        be->name, be->details, c.deck_name, (long long)c.grad_acc_steps, loader_capacity(&c),
-        (long long)c.dataset.max_seq_length);
-    printf("%-10s %6s %10s %11s %8s %10s %10s %10s %8s %8s %6s\n", "# engine", "steps", "ms",
-           "tokens/s", "TFLOP/s", "forward", "backward", "optimizer", "loss", "GB", "waits");
-    if (csv)
-        fprintf(csv, "engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,"
-                     "backward_seconds,optimizer_seconds,loss,memory_bytes,waits\n");
+    if (g->rank == 0) print_heading(&c, be, csv);
     if (run(&c, be, seconds, csv)) {
         c.engine.experts = EXPERTS_CUBLASLT;
         run(&c, run_backend(&c, g), seconds, csv);

@@ -64,7 +64,7 @@ static char *check_profiler(const struct config *c) {
 }
 
 char *check_engines(const struct config *c, int cuda) {
-    enum { CPU = 1, CUDA = 2, BOTH = CPU | CUDA };
+    enum { CPU = 1, CUDA = 2 };
     const struct {
         int asked, lacks; /* who does not have it */
         const char *key, *value;
@@ -74,7 +74,7 @@ char *check_engines(const struct config *c, int cuda) {
         {c->engine.experts == EXPERTS_CUBLASLT, CPU, "engine.experts", "cublaslt"},
         {c->engine.experts == EXPERTS_LOOP, CUDA, "engine.experts", "loop"},
         {c->engine.attention == ATTENTION_CUDNN, CPU, "engine.attention", "cudnn"},
-        {c->engine.exchange == EXCHANGE_PEER, BOTH, "engine.exchange", "peer"},
+        {c->engine.exchange == EXCHANGE_PEER, CPU, "engine.exchange", "peer"},
         {c->engine.exchange == EXCHANGE_NCCL, CPU, "engine.exchange", "nccl"},
         {c->engine.exchange == EXCHANGE_MPI, CUDA, "engine.exchange", "mpi"},
     };
@@ -82,15 +82,6 @@ char *check_engines(const struct config *c, int cuda) {
         if (list[i].asked && list[i].lacks & (cuda ? CUDA : CPU))
             refuse("%s is '%s', which backend '%s' does not have", list[i].key, list[i].value,
                    cuda ? "cuda" : "cpu");
-    return NULL;
-}
-
-char *check_untried(const struct config *c) {
-    if (c->parallelism.ep_size > 1 && c->engine.exchange == EXCHANGE_AUTO)
-        refuse("parallelism.ep_size is %" PRId64
-               ", and the exchange of tokens between GPUs has not "
-               "been tried on any yet: engine.exchange=nccl does it all the same",
-               c->parallelism.ep_size);
     return NULL;
 }
 

@@ -11,10 +11,6 @@ char *check_config(const struct config *c);
  * that does. A build or a device may still lack what the backend has. */
 char *check_engines(const struct config *c, int cuda);
 
-/* NULL, or what this deck would have GPUs do that has never run on any, and so is done only when it
- * is asked for by name: a new string. */
-char *check_untried(const struct config *c);
-
 /* The same for what only training needs: exactly one of dataset.path and dataset.sources. */
 char *check_training(const struct config *c);
 #endif

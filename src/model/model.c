@@ -49,7 +49,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->delta = be->alloc(be, N * D * r);
     m->rstd = be->alloc(be, N * sizeof(float));
     m->logits = be->alloc(be, N * E * sizeof(float));
-    m->y = be->alloc(be, rows * D * r);
+    m->y = be->alloc_shared(be, rows * D * r);
     if (!with_gradients) return m;
     m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
@@ -57,7 +57,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->dattended = be->alloc(be, N * HK * r);
     m->dqkv = be->alloc(be, N * (size_t)((s.H + 2 * s.G) * s.K) * r);
     m->dp = be->alloc(be, N * (size_t)s.A * sizeof(float));
-    m->dp_rows = be->alloc(be, rows * sizeof(float));
+    m->dp_rows = be->alloc_shared(be, rows * sizeof(float));
     m->dprobs = be->alloc(be, L * E * sizeof *m->dprobs);
     m->dz = be->alloc(be, sizeof *m->dz);
     if (c->router.balance_over == BALANCE_WORLD)

@@ -59,11 +59,16 @@ static int n_recomputed(const struct model *m) {
     return n ? (int)n : m->s.L;
 }
 
+/* Rows come from other ranks. */
+static void *alloc_room(struct backend *be, const struct room *room) {
+    return (room->at == AT(rows) ? be->alloc_shared : be->alloc)(be, room->bytes);
+}
+
 static void give_rooms(struct model *m, int layer, int kind, const struct room *rooms) {
     for (int i = 0; i < N_ROOMS; i++) {
         const struct room *room = &rooms[i];
         void *p = kind <= room->kept ? NULL : get(&m->shared, room);
-        if (!p) p = m->be->alloc(m->be, room->bytes);
+        if (!p) p = alloc_room(m->be, room);
         if (kind > room->kept) set(&m->shared, room, p);
         set(&m->layers[layer], room, p);
     }

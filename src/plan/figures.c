@@ -71,7 +71,8 @@ static struct grid grid_of(const struct plan *p) {
                          .dp_rank = p->dp_size - 1,
                          .dp_size = p->dp_size,
                          .ep_rank = p->ep_size - 1,
-                         .ep_size = p->ep_size};
+                         .ep_size = p->ep_size,
+                         .node_size = p->node_ranks};
 }
 
 static struct backend *counting(const struct plan *p, const struct grid *g) {

@@ -48,11 +48,13 @@ enum plan_link {
 const char *plan_link_name(enum plan_link link);
 
 /* A deck on a grid. */
+enum { PLAN_NODE_RANKS = 8 /* where nothing else is said */ };
 struct plan {
     const struct config *config; /* borrowed */
     int ranks, dp_size, ep_size;
-    int cuda;     /* else cpu */
-    double limit; /* bytes of a rank */
+    int node_ranks; /* ranks of a node */
+    int cuda;       /* else cpu */
+    double limit;   /* bytes of a rank */
 };
 
 /* grid_refusal's reason, NULL: the sizes are set. The caller frees it. */

@@ -126,7 +126,9 @@ static void check_params(const struct plan *p) {
 }
 
 static struct plan plan_of(const struct config *c, const struct request *r) {
-    struct plan p = {.config = c, .cuda = c->backend != BACKEND_CPU};
+    struct plan p = {.config = c,
+                     .node_ranks = r->node_ranks > 0 ? (int)r->node_ranks : PLAN_NODE_RANKS,
+                     .cuda = c->backend != BACKEND_CPU};
     int64_t dp = c->parallelism.dp_size ? c->parallelism.dp_size : 1;
     int64_t ranks = r->ranks ? r->ranks : dp * c->parallelism.ep_size;
     const struct {
@@ -153,7 +155,7 @@ static struct plan_rates rates_of(const struct plan *p, const struct request *r)
     if (r->tflops > 0) rates.flops = r->tflops * 1e12;
     if (r->link_gb > 0) rates.link = r->link_gb * 1e9;
     if (r->network_gb > 0) rates.network = r->network_gb * 1e9;
-    if (r->node_ranks > 0) rates.node_ranks = (int)r->node_ranks;
+    rates.node_ranks = p->node_ranks;
     return rates;
 }
 

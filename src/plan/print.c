@@ -19,7 +19,6 @@ struct result {
     int own; /* which of them is the deck's */
     double totals[RECOMPUTES][SHARDS];
     double parameters, active, checkpoint, tokens, flops, sent[N_PLAN_LINKS];
-    char *note; /* NULL: none */
 };
 
 static struct result result_of(const struct plan *p) {
@@ -39,7 +38,6 @@ static struct result result_of(const struct plan *p) {
     plan_parameters(p, &r.parameters, &r.active, &r.checkpoint);
     plan_wire(p, r.sent);
     r.tokens = plan_tokens(p), r.flops = plan_flops(p);
-    r.note = p->cuda ? check_untried(p->config) : NULL;
     return r;
 }
 
@@ -122,7 +120,6 @@ static void print_head(const struct plan *p, const struct result *r, FILE *out) 
     fprintf(out, "deck            %s on %d rank%s: dp %d x ep %d, %s in %s, attention %s\n",
             c->deck_name, p->ranks, plural(p->ranks), p->dp_size, p->ep_size,
             p->cuda ? "cuda" : "cpu", bf16 ? "BF16" : "FP32", r->memory[r->own].attention);
-    if (r->note) fprintf(out, "note            %s\n", r->note);
     fprintf(out, "parameters      %s, %s work on a token\n",
             text_count(buf[0], sizeof buf[0], r->parameters),
             text_count(buf[1], sizeof buf[1], r->active));
@@ -148,7 +145,6 @@ int plan_print(const struct plan *p, const struct plan_rates *rates, FILE *out) 
     print_memory(p, &r, out);
     print_sent(p, &r, out);
     if (rates) print_time(p, rates, &r, out);
-    memory_free(r.note);
     if (left >= 0) {
         fprintf(out, "\nfits, with %s left\n", text_bytes(buf, sizeof buf, left));
         return 1;
@@ -237,10 +233,8 @@ int plan_print_json(const struct plan *p, const struct plan_rates *rates, FILE *
     json_object_set_new(root, "totals_by_recompute", recompute_json(&r));
     json_object_set_new(root, "flops_per_step", json_real(r.flops)); /* 2^63 is soon passed */
     if (rates) json_object_set_new(root, "step_seconds", time_json(p, rates, &r));
-    if (r.note) json_object_set_new(root, "note", json_string(r.note));
     json_dumpf(root, out, JSON_INDENT(2));
     fputc('\n', out);
     json_decref(root);
-    memory_free(r.note);
     return fits;
 }

@@ -8,7 +8,7 @@ struct plan_rates plan_rates_h200(int tokens) {
                                .memory = 4.1e12,
                                .link = 284e9,
                                .network = 40e9,
-                               .node_ranks = 8};
+                               .node_ranks = PLAN_NODE_RANKS};
 }
 
 const char *plan_phase_name(enum plan_phase phase) {

@@ -71,7 +71,6 @@ static int choose_cuda(const struct config *c, const struct grid *g) {
     int wanted = c->backend == BACKEND_CUDA || agree_any(g, gpus_allocated());
     int cuda = c->backend == BACKEND_CUDA || backend_exists("cuda");
     char *problem = cuda ? backend_refusal("cuda", g) : NULL;
-    if (cuda && !agree_any(g, problem != NULL)) problem = check_untried(c);
     if (!cuda && wanted)
         problem =
             memory_string("Slurm gave this job GPUs, and this program was built without CUDA");

@@ -50,7 +50,6 @@ static void choose_grid(struct config *c, char *const *words, int n, int spread)
     for (int i = 0; i < n; i++)
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (c->backend == BACKEND_CUDA && c->engine.exchange == EXCHANGE_AUTO) spread = 0; /* untried */
     if (spread)
         for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
     c->parallelism.dp_size = 0;

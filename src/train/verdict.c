@@ -52,7 +52,7 @@ static int print_exchange(struct run *r) {
     const struct grid *g = &r->grid;
     int ep = g->ep_size, ok = 1;
     uint64_t *all = memory_alloc_array((size_t)g->n_ranks * (size_t)ep, sizeof *all);
-    MPI_Gather(r->be->sent_rows, ep, MPI_UINT64_T, all, ep, MPI_UINT64_T, 0, g->world);
+    MPI_Gather(r->be->sent(r->be), ep, MPI_UINT64_T, all, ep, MPI_UINT64_T, 0, g->world);
     for (int i = 0; i < g->n_ranks && g->rank == 0; i++) {
         printf("#   rank %d sent", i);
         for (int j = 0; j < ep; j++) {

@@ -1,0 +1,247 @@
+/* The exchange of tokens over memory that the GPUs of one host reach directly (CUDA IPC). Tokens go
+ * straight to their rows on the ranks of their experts; how many there are, the ranks tell each
+ * other on the device, and there they wait for each other: the host knows nothing of it, and the
+ * whole can be recorded.
+ *
+ * When others may write to a rank's rows, or it may read theirs, is settled by meetings. Before
+ * rows are pushed: nobody works on the old ones any more (in dispatch the meeting at which counts
+ * are told). After that: all are there. Before results are pulled: they are there. What is pulled
+ * from stays as it is until the next meeting of its owner. */
+#include "config.h"
+#include "backend/cuda_exchange.h"
+#include "base/memory.h"
+#include "peer_move.h"
+#include "peer_rows.h"
+#include <assert.h>
+#include <string.h>
+
+enum { BLOCKS = 64 };
+
+struct window {
+    struct peers at;
+    struct window *next;
+};
+
+struct cuda_peer {
+    struct window *windows;
+    struct peers boards;
+    unsigned long long *sent; /* [ep_size] */
+    struct peer_order order;  /* of one layer at a time */
+};
+
+/* Zero, and nobody's room: what holds from one pass to the next. */
+static void *state_alloc(struct backend *be, size_t bytes) {
+    void *p = NULL;
+    cuda_check(cudaMalloc(&p, bytes));
+    cuda_check(cudaMemset(p, 0, bytes));
+    cuda_wait(be);
+    return p;
+}
+
+/* The array of every rank from this rank's own. On failure NULL, else why not. Collective over ep.
+ */
+static const char *open_window(struct backend *be, void *own, struct peers *at) {
+    const struct grid *g = be->grid;
+    size_t n = (size_t)g->ep_size;
+    cudaIpcMemHandle_t mine, *all = memory_alloc_array(n, sizeof *all);
+    cudaError_t status = cudaIpcGetMemHandle(&mine, own);
+    int fails = status != cudaSuccess;
+    *at = (struct peers){.n = g->ep_size, .me = g->ep_rank};
+    at->at[g->ep_rank] = own;
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, g->ep);
+    MPI_Allreduce(MPI_IN_PLACE, &fails, 1, MPI_INT, MPI_MAX, g->ep);
+    for (int r = 0; r < g->ep_size && !fails && status == cudaSuccess; r++)
+        if (r != g->ep_rank)
+            status = cudaIpcOpenMemHandle(&at->at[r], all[r], cudaIpcMemLazyEnablePeerAccess);
+    memory_free(all);
+    (void)cudaGetLastError(); /* what failed here must not show in a later check */
+    return status == cudaSuccess ? NULL : cudaGetErrorString(status);
+}
+
+static void close_window(struct peers *at) {
+    for (int r = 0; r < at->n; r++)
+        if (r != at->me && at->at[r]) cuda_check(cudaIpcCloseMemHandle(at->at[r]));
+}
+
+void *cuda_peer_alloc(struct backend *be, size_t bytes) {
+    struct cuda_peer *p = cuda_state(be)->peer;
+    struct window *w = memory_alloc(sizeof *w);
+    void *own = be->alloc(be, cuda_shared_bytes(bytes));
+    /* zeroed before others may write */
+    cuda_check(cudaStreamSynchronize(cuda_state(be)->stream));
+    const char *why = open_window(be, own, &w->at);
+    if (why) die("rank %d cannot reach the others' memory: %s", be->grid->rank, why);
+    w->next = p->windows, p->windows = w;
+    return own;
+}
+
+static struct window **window_of(struct backend *be, const void *own) {
+    struct window **w = &cuda_state(be)->peer->windows;
+    while (*w && (*w)->at.at[(*w)->at.me] != own) w = &(*w)->next;
+    return w;
+}
+
+int cuda_peer_release(struct backend *be, void *own) {
+    struct window **at = window_of(be, own), *w = *at;
+    if (!w) return 0;
+    *at = w->next;
+    cuda_check(cudaStreamSynchronize(cuda_state(be)->stream));
+    MPI_Barrier(be->grid->ep);
+    close_window(&w->at);
+    MPI_Barrier(be->grid->ep);
+    cuda_check(cudaFree(own));
+    memory_free(w);
+    return 1;
+}
+
+/* The same array on every rank. */
+static struct peers at_all(struct backend *be, const void *own) {
+    struct window *w = *window_of(be, own);
+    assert(w);
+    return w->at;
+}
+
+/* 1: every rank of ep is on this host. */
+static int one_host(const struct grid *g) {
+    MPI_Group ep, node;
+    int inside = 1, *ranks = memory_alloc_array(2 * (size_t)g->ep_size, sizeof *ranks),
+        *there = ranks + g->ep_size;
+    for (int r = 0; r < g->ep_size; r++) ranks[r] = r;
+    MPI_Comm_group(g->ep, &ep);
+    MPI_Comm_group(g->node, &node);
+    MPI_Group_translate_ranks(ep, g->ep_size, ranks, node, there);
+    for (int r = 0; r < g->ep_size; r++) inside &= there[r] != MPI_UNDEFINED;
+    MPI_Group_free(&ep);
+    MPI_Group_free(&node);
+    memory_free(ranks);
+    return inside;
+}
+
+/* Every rank writes a number to all others' boards. Collective over ep. */
+static char *try_boards(struct backend *be, const struct peers *boards) {
+    const int n = boards->n, me = boards->me;
+    char *problem = NULL;
+    for (int r = 0; r < n; r++) {
+        struct peer_board *there = boards->at[r];
+        int32_t word = 1 + me;
+        cuda_check(cudaMemcpy(&there->counts[me][0], &word, sizeof word, cudaMemcpyHostToDevice));
+    }
+    cuda_check(cudaDeviceSynchronize());
+    MPI_Barrier(be->grid->ep);
+    for (int r = 0; r < n && !problem; r++) {
+        struct peer_board *mine = boards->at[me];
+        int32_t word = 0;
+        cuda_check(cudaMemcpy(&word, &mine->counts[r][0], sizeof word, cudaMemcpyDeviceToHost));
+        if (word != 1 + r) problem = memory_format("what rank %d of ep wrote did not arrive", r);
+    }
+    MPI_Barrier(be->grid->ep);
+    return problem;
+}
+
+/* Why this rank's group cannot; the boards are open, or as far as that went. */
+static char *try_peers(struct backend *be, struct cuda_peer *p) {
+    const struct grid *g = be->grid;
+    const char *why;
+    if (g->ep_size > PEERS)
+        return memory_format("%d ranks in a group, it serves %d", g->ep_size, PEERS);
+    if (!one_host(g)) return memory_string("the ranks of a group are on several hosts");
+    void *own = state_alloc(be, cuda_alloc_bytes(cuda_shared_bytes(sizeof(struct peer_board))));
+    why = open_window(be, own, &p->boards);
+    char *problem = why ? memory_format("a GPU's memory is out of reach: %s", why) : NULL;
+    int fails = problem != NULL;
+    MPI_Allreduce(MPI_IN_PLACE, &fails, 1, MPI_INT, MPI_MAX, g->ep);
+    return fails ? problem : try_boards(be, &p->boards);
+}
+
+char *cuda_peer_open(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_peer *p = s->peer = memory_alloc(sizeof *p);
+    char *problem = agree_problem(be->grid, try_peers(be, p));
+    if (problem) cuda_peer_close(be);
+    return problem;
+}
+
+void cuda_peer_reserve(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_peer *p = s->peer;
+    struct cuda_order_rooms rooms = cuda_order_rooms_of(&s->work, be->grid->ep_size);
+    p->sent = state_alloc(be, rooms.sent);
+    p->order.begins = be->alloc(be, rooms.begins), p->order.shift = be->alloc(be, rooms.shift);
+    p->order.place_of = be->alloc(be, rooms.choices);
+    p->order.choice_at = be->alloc(be, rooms.choices);
+}
+
+void cuda_peer_close(struct backend *be) {
+    struct cuda_peer *p = cuda_state(be)->peer;
+    if (!p) return;
+    void *const all[] = {p->sent, p->order.begins, p->order.shift, p->order.place_of,
+                         p->order.choice_at};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]) cuda_check(cudaFree(all[i]));
+    cuda_check(cudaStreamSynchronize(cuda_state(be)->stream));
+    MPI_Barrier(be->grid->ep);
+    close_window(&p->boards);
+    MPI_Barrier(be->grid->ep);
+    if (p->boards.n) cuda_check(cudaFree(p->boards.at[p->boards.me]));
+    assert(!p->windows);
+    memory_free(p);
+    cuda_state(be)->peer = NULL;
+}
+
+void cuda_peer_sent(struct backend *be, uint64_t *rows) {
+    struct cuda_peer *p = cuda_state(be)->peer;
+    size_t n = (size_t)be->grid->ep_size;
+    unsigned long long *sent = memory_alloc_array(n, sizeof *sent);
+    be->download(be, sent, p->sent, n * sizeof *sent);
+    be->zero(be, p->sent, n * sizeof *sent);
+    for (size_t r = 0; r < n; r++) rows[r] += sent[r];
+    memory_free(sent);
+}
+
+static const int32_t *chain_of(const struct moe *m) {
+    return (const int32_t *)(m->row_p + m->rows);
+}
+
+/* After a meeting before which nobody works on the rows any more. */
+static void push(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
+    struct cuda_state *s = cuda_state(be);
+    peer_push(s->real, at_all(be, rows), x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D, BLOCKS,
+              s->stream);
+    peers_meet(s->peer->boards, s->stream);
+    peer_repeat(s->real, rows, chain_of(m), m->offsets, m->ends, m->n_local, m->s.D, s->stream);
+}
+
+static void dispatch(struct backend *be, struct moe *m, real_t *rows, const real_t *x,
+                     const struct routing *r, int N) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_peer *p = s->peer;
+    struct peer_marks marks = {.at = at_all(be, m->row_p), .rows = m->rows};
+    m->ids = r->ids;
+    peer_rows(m->offsets, m->ends, m->row_of, p->sent, marks, p->order, p->boards, r->ids, r->p,
+              s->scratch, N, m->s.E, m->s.A, be->row_unit, s->stream);
+    push(be, m, rows, x, N);
+}
+
+static void spread(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
+    peers_meet(cuda_state(be)->peer->boards, cuda_state(be)->stream);
+    push(be, m, rows, x, N);
+}
+
+static void gather(struct backend *be, struct moe *m, real_t *out, const real_t *rows, int N) {
+    struct cuda_state *s = cuda_state(be);
+    peer_sum(s->real, (real_t *)(uintptr_t)rows, chain_of(m), m->offsets, m->n_local, m->s.D,
+             s->stream);
+    peers_meet(s->peer->boards, s->stream);
+    peer_pull(s->real, out, at_all(be, rows), m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D, BLOCKS,
+              s->stream);
+}
+
+/* The meeting of the rows' gather is that of their probabilities', too: those were there before it.
+ */
+static void gather_p(struct backend *be, struct moe *m, float *dp, const float *dp_rows, int N) {
+    peer_pull_values(dp, at_all(be, dp_rows), m->row_of, m->ids, N, m->s.E, m->s.A,
+                     cuda_state(be)->stream);
+}
+
+const struct cuda_ways cuda_peer_ways = {
+    .dispatch = dispatch, .spread = spread, .gather = gather, .gather_p = gather_p};
