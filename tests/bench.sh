@@ -31,7 +31,7 @@ refused() { # CODE TEXT WORD...
     [ $? = "$code" ] && [ "$(cat err)" = "regulon: $text" ] && [ ! -s out ]
     ok $? "$* is refused"
 }
-refused 64 'bench: what? regulon bench ops, gemm, mlp, moe or step; see regulon bench --help' opps
+refused 64 'bench: what? regulon bench ops, gemm, mlp, moe, comm or step; see regulon bench --help' opps
 refused 64 'bench: --shape takes mixtral, fine, sonic or small' ops --shape tiny
 refused 64 "bench: unknown word '--routing'; see regulon bench --help" ops --routing one
 refused 64 'bench: --routing takes balanced, skew:S with S from 0 to 5, half, empty or one' gemm --routing skew:9
@@ -40,6 +40,7 @@ refused 78 'bench gemm needs a GPU and the grouped kernels; the backend is cpu' 
 refused 64 'bench: --tokens takes a number of tokens, 1 to 1048576' ops --tokens 0
 refused 64 "bench: unknown word 'optimizer.lr=1'; see regulon bench --help" ops optimizer.lr=1
 refused 74 '--csv: cannot write no/ops.csv: No such file or directory' ops backend=cpu --csv no/ops.csv
+refused 64 'bench: --tokens takes numbers of tokens with commas between, 1 to 1048576 each, 32 at most' comm --tokens 1,
 refused 64 'bench: --experts takes numbers of experts with commas between, 1 to 256 each, 32 at most' moe --experts 1,2,
 # FLOPs of use: 6 N A D F forward, three times that with the backward pass
 for what in moe mlp; do
@@ -97,6 +98,14 @@ regulon 2 bench step L0_sanity ${sizes#* } parallelism.ep_size=2 --seconds 0.1 -
     awk -F, -v flops="$flops" 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
         NR == 2 { bad = $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($10 > 5.45 && $10 < 5.8) } END { exit bad || NR != 2 }' two.csv
 ok $? 'a step of two ranks: rates of one of them'
+regulon 2 bench comm --shape small --tokens 1,100 backend=cpu --seconds 0.05 --csv comm.csv >out && [ "$(grep -c -v '^#' out)" = 8 ] &&
+    awk -F, 'NR > 1 { n++; bad += NF != 9 || $1 != "mpi" || $2 != (n == 1 ? 1 : 100) || $4 != $3 * 128 * 4 || !($5 > 0 && $6 > 0 && $7 > 0 && $8 > 0) || $9 != 0 }
+        # 2 of 8 experts, 4 of them elsewhere: 1 - (4/8)(3/7) = 0.79 of the tokens travel
+        n == 2 { bad += !($3 > 65 && $3 < 92) } END { exit bad || n != 2 }' comm.csv
+ok $? 'comm: two ranks, nothing wrong, copies as many as chance has it'
+regulon 3 bench comm --shape small backend=cpu >out
+[ $? = 78 ] && [ "$(cat err)" = 'regulon: bench comm: 3 ranks do not divide 8 experts' ]
+ok $? 'comm: ranks that do not divide the experts'
 regulon 2 bench ops backend=cpu >out
 [ $? = 78 ] && [ "$(cat err)" = 'regulon: bench ops runs on one rank; this job has 2' ] && [ ! -s out ]
 ok $? 'two ranks are refused elsewhere'

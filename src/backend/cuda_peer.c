@@ -15,7 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { BLOCKS = 64 };
+enum { BLOCKS = 64 /* where the options say nothing */ };
 
 struct window {
     struct peers at;
@@ -27,6 +27,7 @@ struct cuda_peer {
     struct peers boards;
     unsigned long long *sent; /* [ep_size] */
     struct peer_order order;  /* of one layer at a time */
+    int blocks;
 };
 
 /* Zero, and nobody's room: what holds from one pass to the next. */
@@ -156,6 +157,7 @@ static char *try_peers(struct backend *be, struct cuda_peer *p) {
 char *cuda_peer_open(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_peer *p = s->peer = memory_alloc(sizeof *p);
+    p->blocks = s->options.exchange_blocks > 0 ? s->options.exchange_blocks : BLOCKS;
     char *problem = agree_problem(be->grid, try_peers(be, p));
     if (problem) cuda_peer_close(be);
     return problem;
@@ -205,8 +207,8 @@ static const int32_t *chain_of(const struct moe *m) {
 /* After a meeting before which nobody works on the rows any more. */
 static void push(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
-    peer_push(s->real, at_all(be, rows), x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D, BLOCKS,
-              s->stream);
+    peer_push(s->real, at_all(be, rows), x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
+              s->peer->blocks, s->stream);
     peers_meet(s->peer->boards, s->stream);
     peer_repeat(s->real, rows, chain_of(m), m->offsets, m->ends, m->n_local, m->s.D, s->stream);
 }
@@ -232,8 +234,8 @@ static void gather(struct backend *be, struct moe *m, real_t *out, const real_t 
     peer_sum(s->real, (real_t *)(uintptr_t)rows, chain_of(m), m->offsets, m->n_local, m->s.D,
              s->stream);
     peers_meet(s->peer->boards, s->stream);
-    peer_pull(s->real, out, at_all(be, rows), m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D, BLOCKS,
-              s->stream);
+    peer_pull(s->real, out, at_all(be, rows), m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
+              s->peer->blocks, s->stream);
 }
 
 /* The meeting of the rows' gather is that of their probabilities', too: those were there before it.

@@ -3,6 +3,7 @@
 #include "base/die.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "bench/comm.h"
 #include "bench/gemm.h"
 #include "bench/moe.h"
 #include "bench/ops.h"
@@ -24,11 +25,16 @@ static struct backend *open_chosen(void *context) {
     return run_backend(choice->c, choice->g);
 }
 
-/* A step is one of all ranks. */
-static void refuse_ranks(const struct options *o) {
+static int ranks(void) {
     int n;
     MPI_Comm_size(MPI_COMM_WORLD, &n);
-    if (n > 1 && o->what != STEP && log_rank() == 0)
+    return n;
+}
+
+/* A step is one of all ranks. */
+static void refuse_ranks(const struct options *o) {
+    int n = ranks();
+    if (n > 1 && o->what != STEP && o->what != COMM && log_rank() == 0)
         die_user(EXIT_CONFIG, "bench %s runs on one rank; this job has %d", options_name(o->what),
                  n);
     user_agree();
@@ -41,7 +47,8 @@ static struct config *load_deck(const struct options *o) {
     struct config *c = log_rank() == 0 ? config_load(deck, o->words, o->n_words) : NULL;
     user_agree();
     if (!c) c = config_load(deck, o->words, o->n_words);
-    if (o->what != STEP) c->parallelism.dp_size = c->parallelism.ep_size = 1;
+    if (o->what != STEP) c->parallelism.dp_size = 1;
+    if (o->what != STEP) c->parallelism.ep_size = ranks();
     c->parallelism.dp_size = run_dp_size(c);
     return c;
 }
@@ -85,11 +92,34 @@ static void bench_moe(struct backend *be, struct choice *choice, const struct op
                       const struct sizes *z, FILE *csv) {
     struct moe_wish wish = {.engine = (enum experts_engine)choice->c->engine.experts,
                             .routing = o->routing,
-                            .experts = o->n_experts ? o->experts : &z->E,
-                            .n = o->n_experts ? o->n_experts : 1,
+                            .experts = o->n ? o->list : &z->E,
+                            .n = o->n ? o->n : 1,
                             .seconds = o->seconds,
                             .alone = o->what == MLP};
     moe_run(be, open_with, choice, z, &wish, csv);
+}
+
+static struct backend *open_way(void *context, enum exchange_engine way) {
+    struct choice *choice = context;
+    struct config c = *choice->c;
+    c.engine.exchange = (int)way;
+    return run_backend(&c, choice->g);
+}
+
+static int bench_comm(struct backend *be, struct choice *choice, const struct options *o,
+                      const struct sizes *z, FILE *csv) {
+    static const int usual[] = {1, 16, 256, 1024, 4096, 8192, 16384};
+    int all = (int)(sizeof usual / sizeof *usual);
+    if (z->E % choice->g->ep_size && choice->g->rank == 0)
+        die_user(EXIT_CONFIG, "bench comm: %d ranks do not divide %d experts", choice->g->ep_size,
+                 z->E);
+    user_agree();
+    struct comm_wish wish = {.way = (enum exchange_engine)choice->c->engine.exchange,
+                             .routing = o->routing,
+                             .tokens = o->n ? o->list : usual,
+                             .n = o->n ? o->n : all,
+                             .seconds = o->seconds};
+    return comm_run(be, open_way, choice, z, &wish, csv);
 }
 
 /* All but step. Returns how many results are wrong. */
@@ -100,6 +130,7 @@ static int bench_parts(struct config *c, const struct grid *g, const struct opti
     struct shape_kind kind =
         o->shape ? *o->shape : *options_shape(c->backend == BACKEND_CUDA ? "mixtral" : "small");
     if (o->tokens) kind.full.N = (int)o->tokens;
+    if (o->what == COMM) return bench_comm(be, &choice, o, &kind.full, csv);
     if (o->what == OPS) return ops_run(be, open_chosen, &choice, &kind, csv);
     if (o->what != GEMM) {
         bench_moe(be, &choice, o, &kind.full, csv);

@@ -1,7 +1,6 @@
 #include "config.h"
 #include "bench/moe.h"
 #include "base/memory.h"
-#include "base/random.h"
 #include "bench/contest.h"
 #include "bench/ops.h"
 #include "bench/pair.h"
@@ -50,40 +49,6 @@ struct layer {
     struct pair a[N_ARRAYS];
 };
 #define AT(k) (l->a[k].at[1])
-
-/* A different experts with chances in proportion to weights[E], of those that are left each time;
- * where those have no weight, the next ones from one on that the token gives. */
-static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t token) {
-    char *taken = memory_alloc((size_t)E);
-    double left = 1;
-    for (int a = 0; a < A; a++) {
-        double at = random_uniform(11, RANDOM_TEST, token * (uint64_t)A + (uint64_t)a) * left;
-        int chosen = -1;
-        for (int e = 0; e < E && (chosen < 0 || at > 0); e++) {
-            if (taken[e] || weights[e] == 0) continue;
-            chosen = e;
-            at -= weights[e];
-        }
-        for (int k = 0; chosen < 0; k++) {
-            int e = (int)((token + (uint64_t)k) % (uint64_t)E);
-            if (!taken[e]) chosen = e;
-        }
-        taken[chosen] = 1;
-        left -= weights[chosen];
-        ids[a] = chosen;
-    }
-    memory_free(taken);
-    routing_sort(ids, A);
-}
-
-static int32_t *choose_all(const struct sizes *z, const char *routing) {
-    double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
-    int32_t *ids = memory_alloc_array(area(z->N, z->A) + 1, sizeof *ids);
-    routing_weights(routing, weights, z->E);
-    for (int i = 0; i < z->N; i++) choose(ids + area(i, z->A), weights, z->E, z->A, (uint64_t)i);
-    memory_free(weights);
-    return ids;
-}
 
 static void make_arrays(struct layer *l, const int32_t *ids) {
     struct sides *s = &l->sides;
@@ -201,7 +166,7 @@ static void run(open_engine *open, void *context, const struct sizes *z,
     struct layer layers[2];
     struct contender forwards[2], boths[2];
     double forward_s[2], both_s[2], flops = 6e-12 * z->N * z->A * z->D * z->F;
-    int32_t *ids = choose_all(z, wish->routing);
+    int32_t *ids = routing_ids(wish->routing, z->N, z->E, z->A, 0);
     int n = 1;
     layer_open(&layers[0], open(context, wish->engine), z, ids);
     if (wish->engine == EXPERTS_AUTO && layers[0].be->row_unit > 1)

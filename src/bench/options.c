@@ -33,6 +33,13 @@ const char options_help[] =
     "The experts of such a layer alone, without router and permutation. Their counts are known before: cublaslt, which\n"
     "waits for them in a layer, does not wait here.\n"
     "\n"
+    "regulon bench comm [--shape mixtral|fine|sonic|small] [--tokens N,N,...] [--routing ...] [--seconds S] [--csv FILE]\n"
+    "[key=value ...]\n"
+    "What the ranks of this job send to each other as one expert-parallel group: a layer's tokens and their gradients, for\n"
+    "these numbers of tokens of a rank, by each way that serves (or by engine.exchange), laid out by expert and summed up\n"
+    "again included; then collectives. Times of the slowest rank; GB/s of what a rank sends to others, in one direction; of\n"
+    "collectives as a ring would send it. Exit code 70 where a result is wrong.\n"
+    "\n"
     "regulon bench step DECK [--seconds S] [--csv FILE] [key=value ...]\n"
     "The whole training step of a deck's model, on the ranks of this job, by each engine for the experts (or by\n"
     "engine.experts), one after the other: 3 steps to warm up, then S seconds (2). Medians, in ms, of the slowest rank: of\n"
@@ -62,13 +69,13 @@ static int read_word(struct options *o, char *word) {
     return 0;
 }
 
-/* 0: those are no numbers of experts. */
-static int read_numbers(struct options *o, const char *text) {
-    for (o->n_experts = 0; o->n_experts < OPTIONS_NUMBERS; text++) {
+/* 0: those are no numbers up to `most`. */
+static int read_numbers(struct options *o, const char *text, long most) {
+    for (o->n = 0; o->n < OPTIONS_NUMBERS; text++) {
         char *end;
         long n = strtol(text, &end, 10);
-        if (end == text || n < 1 || n > 256) return 0;
-        o->experts[o->n_experts++] = (int)n;
+        if (end == text || n < 1 || n > most) return 0;
+        o->list[o->n++] = (int)n;
         text = end;
         if (*text == 0) return 1;
         if (*text != ',') return 0;
@@ -85,11 +92,15 @@ static int read_option(struct options *o, const char *name, const char *value, c
         *takes = "mixtral, fine, sonic or small";
         return value && (o->shape = options_shape(value));
     }
+    if (o->what == COMM && strcmp(name, "--tokens") == 0) {
+        *takes = "numbers of tokens with commas between, 1 to 1048576 each, 32 at most";
+        return value && read_numbers(o, value, 1 << 20);
+    }
     if (has_sizes && strcmp(name, "--tokens") == 0) {
         *takes = "a number of tokens, 1 to 1048576";
         return value && text_to_int(value, &o->tokens) && o->tokens > 0 && o->tokens <= 1 << 20;
     }
-    if ((has_experts || o->what == GEMM) && strcmp(name, "--routing") == 0) {
+    if ((has_experts || o->what == GEMM || o->what == COMM) && strcmp(name, "--routing") == 0) {
         double weight;
         *takes = "balanced, skew:S with S from 0 to 5, half, empty or one";
         return value && routing_weights(o->routing = value, &weight, 1);
@@ -100,7 +111,7 @@ static int read_option(struct options *o, const char *name, const char *value, c
     }
     if (has_experts && strcmp(name, "--experts") == 0) {
         *takes = "numbers of experts with commas between, 1 to 256 each, 32 at most";
-        return value && read_numbers(o, value);
+        return value && read_numbers(o, value, 256);
     }
     if (o->what != OPS && strcmp(name, "--seconds") == 0) {
         *takes = "seconds, 0.01 to 60";
@@ -114,7 +125,7 @@ static int read_option(struct options *o, const char *name, const char *value, c
 }
 
 static const char *const names[] = {
-    [OPS] = "ops", [GEMM] = "gemm", [MLP] = "mlp", [MOE] = "moe", [STEP] = "step"};
+    [OPS] = "ops", [GEMM] = "gemm", [MLP] = "mlp", [MOE] = "moe", [COMM] = "comm", [STEP] = "step"};
 
 const char *options_name(enum what what) {
     return names[what];
@@ -126,8 +137,9 @@ struct options options_read(int argc, char **argv) {
                         .seconds = 2};
     while (argc > 0 && o.what <= STEP && strcmp(argv[0], names[o.what]) != 0) o.what++;
     if (argc < 1 || o.what > STEP)
-        die_user(EXIT_USAGE, "bench: what? regulon bench ops, gemm, mlp, moe or step; see regulon "
-                             "bench --help");
+        die_user(EXIT_USAGE,
+                 "bench: what? regulon bench ops, gemm, mlp, moe, comm or step; see regulon "
+                 "bench --help");
     for (int i = 1; i < argc; i++) {
         const char *takes;
         if (read_word(&o, argv[i])) continue;

@@ -6,15 +6,15 @@
 enum { OPTIONS_NUMBERS = 32 };
 
 struct options {
-    enum what { OPS, GEMM, MLP, MOE, STEP } what;
+    enum what { OPS, GEMM, MLP, MOE, COMM, STEP } what;
     const struct shape_kind *shape; /* NULL: not given */
-    int64_t tokens;                 /* 0: the shape's */
+    int64_t tokens;                 /* 0: the shape's; not with comm */
     const char *csv;                /* NULL: none */
     const char *routing, *only;
-    double seconds; /* of a measurement */
-    int experts[OPTIONS_NUMBERS], n_experts;
-    const char *deck; /* of step */
-    char **words;     /* [n_words] key=value; the caller frees the array */
+    double seconds;               /* of a measurement */
+    int list[OPTIONS_NUMBERS], n; /* of experts, or with comm of tokens */
+    const char *deck;             /* of step */
+    char **words;                 /* [n_words] key=value; the caller frees the array */
     int n_words;
 };
 

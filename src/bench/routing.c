@@ -1,5 +1,6 @@
 #include "config.h"
 #include "bench/routing.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
 #include <math.h>
@@ -35,6 +36,41 @@ static int ascending(const void *a, const void *b) {
 
 void routing_sort(int32_t *ids, int A) {
     qsort(ids, (size_t)A, sizeof *ids, ascending);
+}
+
+/* A different experts with chances in proportion to weights[E], of those that are left each time;
+ * where those have no weight, the next ones from one on that the token gives. */
+static void choose(int32_t *ids, const double *weights, int E, int A, uint64_t token) {
+    char *taken = memory_alloc((size_t)E);
+    double left = 1;
+    for (int a = 0; a < A; a++) {
+        double at = random_uniform(11, RANDOM_TEST, token * (uint64_t)A + (uint64_t)a) * left;
+        int chosen = -1;
+        for (int e = 0; e < E && (chosen < 0 || at > 0); e++) {
+            if (taken[e] || weights[e] == 0) continue;
+            chosen = e;
+            at -= weights[e];
+        }
+        for (int k = 0; chosen < 0; k++) {
+            int e = (int)((token + (uint64_t)k) % (uint64_t)E);
+            if (!taken[e]) chosen = e;
+        }
+        taken[chosen] = 1;
+        left -= weights[chosen];
+        ids[a] = chosen;
+    }
+    memory_free(taken);
+    routing_sort(ids, A);
+}
+
+int32_t *routing_ids(const char *name, int N, int E, int A, uint64_t first) {
+    double *weights = memory_alloc_array((size_t)E, sizeof *weights);
+    int32_t *ids = memory_alloc_array((size_t)N * (size_t)A + 1, sizeof *ids);
+    routing_weights(name, weights, E);
+    for (int i = 0; i < N; i++)
+        choose(ids + (size_t)i * (size_t)A, weights, E, A, first + (uint64_t)i);
+    memory_free(weights);
+    return ids;
 }
 
 void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows) {

@@ -108,9 +108,10 @@ static struct step_sums take(struct bed *b, double times[N_TIMES]) {
     times[TIME_BACKWARD] = s.seconds[CLOCK_BACKWARD];
     times[TIME_OPTIMIZER] = s.seconds[CLOCK_REDUCE] + s.seconds[CLOCK_OPTIMIZER];
     MPI_Allreduce(MPI_IN_PLACE, times, N_TIMES, MPI_DOUBLE, MPI_MAX, b->model->be->grid->world);
-    if (!s.finite)
+    if (!s.finite && b->model->be->grid->rank == 0)
         die_user(EXIT_NONFINITE, "bench: step %lld is not finite: loss %g, gradient norm %g",
                  (long long)b->step, s.loss, s.grad_norm);
+    user_agree();
     return s;
 }
 

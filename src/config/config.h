@@ -49,6 +49,7 @@ struct config {
 
     struct {
         int experts, attention, exchange;
+        int64_t exchange_blocks;
         int cuda_graph;
     } engine;
 

@@ -49,6 +49,7 @@ struct backend_options run_options(const struct config *c) {
     return (struct backend_options){.experts = c->engine.experts,
                                     .attention = c->engine.attention,
                                     .exchange = c->engine.exchange,
+                                    .exchange_blocks = (int)c->engine.exchange_blocks,
                                     .no_graph = !c->engine.cuda_graph,
                                     .deterministic = c->deterministic,
                                     .fp32 = c->precision.recipe == PRECISION_FP32};
