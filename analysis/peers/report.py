@@ -20,7 +20,8 @@ HEADS = {  # of the table, of its first column, what a value is
 NOTES = {
     "gemm": "Gradients of weights: FP32 by Regulon and cuBLASLt, BF16 by the peers. cuBLASLt dense: one product of as many FLOPs. "
     "All three together: Transformer Engine's was measured so, the others' is made of the three.",
-    "experts": "Routing of Regulon: balanced; SonicMoE's router chooses, almost evenly.",
+    "experts": "Routing of Regulon: balanced; SonicMoE's router chooses, almost evenly. A token goes to as many experts as the shape "
+    "says, or to all where there are fewer.",
     "step": "The same micro-batch, window and model; random tokens.",
 }
 MEMORY = "Hugging Face runs with BF16 moments and no FP32 masters: 8 bytes a parameter against Regulon's 18."
@@ -31,7 +32,7 @@ class Found:
     def __init__(self):
         self.values = {}  # (part, case, engine): [one a round]
         self.reasons = {}  # (part, case or "" for all, engine): why there are none, or not all
-        self.said = []  # commands, and states of the device, in their order
+        self.said = []  # commands, and what the GPU did during each
 
     def add(self, part, engine, pairs, why, case=""):
         """pairs of (case, value); why: '' or the reason why these are not all."""
