@@ -15,12 +15,16 @@ enum {
     PLAIN = 2 /* times that work is done as it is: libraries load their code then, plans are made */
 };
 
+/* What is launched, and with which arguments, follows from N, from whether gradients are added to,
+ * from these two, and from what neither the owner nor the backend changes after `reserve`: sizes,
+ * addresses, options, the deck (recomputation, bias, frozen tensors). Where documents begin, tokens
+ * and the experts' counts lie in device memory, and no launch's size depends on them. */
 struct graph {
     struct recording what;
-    int attention, forced; /* what else decides what is launched */
-    int asked;             /* 0: this place is free */
-    uint64_t used;         /* when last */
-    uint64_t sent;         /* tokens that the work counts as sent */
+    int attention, forced;
+    int asked;     /* 0: this place is free */
+    uint64_t used; /* when last */
+    uint64_t sent; /* tokens that the work counts as sent */
     cudaGraphExec_t exec;
 };
 
