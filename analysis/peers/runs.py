@@ -114,8 +114,9 @@ def experts(found, a, sizes):
     for E in map(str, a.experts):
         for key, engine in ENGINES.items():
             words = [*sizes, "--experts", E, f"engine.experts={key}"]
-            rows, why = regulon(found, a, "moe", words, "experts", "both_seconds")
-            found.add("experts", engine, [(E, 1e3 * s) for _, s in rows], why, E)
+            rows, why = regulon(found, a, "moe", words, "experts", "both_seconds", "launches")
+            found.add("experts", engine, [(E, 1e3 * s) for _, s, _ in rows], why, E)
+            found.add("launches", engine, [(E, n) for *_, n in rows], why, E)
         rows, why = table_of(*script(found, a, "sonic_layer.py", *sizes, "--experts", E), "experts", "both_seconds")
         found.add("experts", "SonicMoE", [(E, 1e3 * s) for _, s in rows], why, E)
 

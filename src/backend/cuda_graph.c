@@ -97,6 +97,18 @@ static void recorded(struct backend *be) {
                  g->what.name, g->what.N, n);
 }
 
+static int operations(struct backend *be, void (*work)(void *), void *context) {
+    cudaStream_t stream = cuda_state(be)->stream;
+    cudaGraph_t graph;
+    size_t n = 0;
+    cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    work(context);
+    cuda_check(cudaStreamEndCapture(stream, &graph));
+    cuda_check(cudaGraphGetNodes(graph, NULL, &n));
+    cuda_check(cudaGraphDestroy(graph));
+    return (int)n;
+}
+
 void cuda_graph_forget(struct backend *be) {
     struct cuda_graphs *c = cuda_state(be)->graphs;
     for (int i = 0; i < GRAPHS; i++) forget(&c->list[i]);
@@ -106,6 +118,7 @@ void cuda_fill_graph(struct backend *be) {
     cuda_state(be)->graphs = memory_alloc(sizeof *cuda_state(be)->graphs);
     be->replay = replay;
     be->recorded = recorded;
+    be->operations = operations;
 }
 
 void cuda_graph_close(struct backend *be) {
