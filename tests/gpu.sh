@@ -18,8 +18,10 @@ program() {
     [ $status = 0 ] || sed 's/^/# /' err
     ok $status "$2: $(grep -c '^ok' out) checks"
 }
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)
+hopper() { [ "$capability" = 9.0 ]; } # else there are no grouped kernels, and no graphs
 program ops.np1 'operations, BF16'
-if [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then
+if hopper; then
     grep -q '^ok.*experts (grouped)' out
     ok $? 'the grouped kernels were among them'
 fi
@@ -76,7 +78,7 @@ exact="backend=cuda deterministic=true"
 run again 100 $exact memory.recompute=layer && same_model once again && numbers once.100.out >a && numbers again.100.out >b && cmp -s a b
 ok $? 'deterministic: layers made again: the same lines, the same model to the bit'
 # A micro-batch's work is recorded and replayed where the experts are grouped; engine.cuda_graph=false does it as it is written.
-run recorded 50 backend=cuda grad_acc_steps=3 && grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err && cp recorded.50.out a.out &&
+run recorded 50 backend=cuda grad_acc_steps=3 && { ! hopper || grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err; } && cp recorded.50.out a.out &&
     run written 50 backend=cuda grad_acc_steps=3 engine.cuda_graph=false && ! grep -q 'graph: ' err &&
     numbers a.out >a && numbers written.50.out >b && [ -s a ] && cmp -s a b && same_model recorded written
 ok $? 'recorded and replayed: the same lines, the same model to the bit'
@@ -102,7 +104,7 @@ regulon 1 bench moe --shape small --experts 1,16 --seconds 0.05 backend=cuda >ou
 status=$?
 ok $status 'bench moe: launches by number of experts'
 [ $status = 0 ] || sed 's/^/# /' out err
-if [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then
+if hopper; then
     regulon 1 bench gemm --shape small --routing half --seconds 0.05 backend=cuda >out && [ "$(awk '!/^#/ { n += $(NF - 1) > 0 } END { print n }' out)" = 10 ]
     ok $? 'bench gemm: ten products'
 fi

@@ -209,8 +209,10 @@ static void note(struct error *e, double got, double want) {
     e->difference += (got - want) * (got - want), e->norm += want * want;
 }
 
+/* Infinite for NaN, which fmax would pass over. */
 static double relative(const struct error *e) {
-    return e->norm > 0 ? sqrt(e->difference / e->norm) : e->difference;
+    double r = e->norm > 0 ? sqrt(e->difference / e->norm) : e->difference;
+    return isnan(r) ? INFINITY : r;
 }
 
 static size_t draw(struct test *t, size_t below) {
