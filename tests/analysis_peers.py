@@ -13,6 +13,7 @@ sys.path[:0] = [PEERS, os.path.dirname(PEERS)]
 sys.dont_write_bytecode = True
 import peer  # noqa: E402
 import report  # noqa: E402
+import runs  # noqa: E402
 
 PRODUCTS = ["up, activation", "up", "down", "down backward", "up backward", "down weights", "up weights"]
 STAND_IN = f"""#!{sys.executable}
@@ -34,7 +35,7 @@ def table(head, *rows):
     out = open(words[-1], "w") if me == "regulon" else sys.stdout
     print(head, *rows, sep="\\n", file=out)
 if me == "nvidia-smi":
-    print("NVIDIA Stand-in, 1500 MHz, 2619 MHz, 650.00 W, 700.00 W, 60")
+    print("NVIDIA Stand-in, 700.00, 580.1" if "name" in words[0] else "80.00, 1980, 30\\n650.00, 1500, 60")  # one of two is idle
 elif what == "--version":
     print("regulon 9")
 elif what == "-c":
@@ -46,7 +47,7 @@ elif what == "moe":
     E = int(words[words.index("--experts") + 1])
     if f"moe {{E}}" in wrong:
         sys.exit("regulon: no room")
-    table("experts,engine,routing,forward_seconds,both_seconds,tflops", f"{{E}},grouped,balanced,1,{{0.004 * E}},500")
+    table("experts,engine,routing,forward_seconds,both_seconds,launches", f"{{E}},grouped,balanced,1,{{0.004 * E}},{{6 * E + 2}}")
 elif what == "step":
     if not os.path.exists(os.path.join(os.path.dirname(words[-1]), "peers.csv")):
         sys.exit("regulon: the parts before are not written")
@@ -99,6 +100,7 @@ def test_whole():
     for key, median in [
         (("experts", "64", "Regulon an expert each"), "256.0"),
         (("experts", "2", "SonicMoE"), "3.0"),
+        (("launches", "64", "Regulon an expert each"), "386.0"),
         (("step", "tokens/s", "Regulon an expert each"), "50000.0"),
         (("step", "TFLOP/s", "Hugging Face eager"), "418.0"),
     ]:
@@ -106,14 +108,17 @@ def test_whole():
     turns = open("calls").read().split("\n")
     turns = [name for name in turns if name in ("gemm", "torch_grouped.py", "te_grouped.py")]
     ok(turns == ["gemm", "torch_grouped.py", "te_grouped.py"] * 3, "they take turns", turns)
-    states = [line.split(": NVIDIA")[0] for line in text.splitlines() if line.endswith("650.00 W, 700.00 W, 60")]
-    ok(states == [f"# {when} {part}" for part in report.HEADS for when in ("before", "after")], "clocks", text)
-    ok(text.count(report.MEMORY) == 3 and report.UNTRIED in text, "what a reader must know", text)
+    lines = text[text.index(report.UNTRIED) :].splitlines()[2:]
+    ok(all("/peers/" in line or "/regulon " in line for line in lines[::2]) and len(lines) % 2 == 0, "what ran", text)
+    ok(set(lines[1::2]) == {"# meanwhile 650 W, 1500 MHz, 60 C"}, "clocks, power", text)
+    ok(runs.busy([[80, 1980, 30], [690, 1500, 50], [700, 1400, 60], [650, 1600, 61]]) == [690, 1500, 60], "of the time that counts")
+    ok("NVIDIA Stand-in, 700.00 W, driver 580.1" in text, "the GPU", text)
+    ok(text.count(report.MEMORY) == 4 and report.UNTRIED in text, "what a reader must know", text)
     ok("torch 3" in text and "regulon 9" in text and " --tokens 8192 --seconds 2 " in text, "versions, commands", text)
     with open("out/peers.png", "rb") as f:
         ok(f.read(4) == b"\x89PNG" and os.path.exists("out/peers.svg"), "figure")
     svg = open("out/peers.svg").read()
-    ok(all(f'id="experts {key[2]}"' in svg for key in rows if key[0] == "experts"), "a line each")
+    ok(all(f'id="{key[0]} {key[2]}"' in svg for key in rows if key[0] in ("experts", "launches")), "a line each")
 
 
 def test_figure():

@@ -39,8 +39,8 @@ if pkg-config --exists openblas; then
     ok $? 'a BLAS that is there is used'
 fi
 if command -v nvcc >/dev/null; then
-    run && defined HAVE_CUDA
-    ok $? 'a CUDA toolkit that is there is used'
+    run --enable-werror && defined HAVE_CUDA && grep -q '^NVCC_WERROR = -Werror' "$folder/build/Makefile"
+    ok $? "a CUDA toolkit that is there is used, and --enable-werror holds for its compiler"
     if defined HAVE_CUDNN; then
         run --without-cudnn && defined HAVE_CUDA && ! defined HAVE_CUDNN && grep -q 'cuDNN  *no' "$folder/build/out"
         ok $? '--without-cudnn: a cuDNN that is there is not used'

@@ -512,21 +512,15 @@ static void test_round(struct test *t, const struct round *r) {
     BOTH(backend_close(be));
 }
 
-/* All, or those whose numbers are given: for tools that slow a program down. */
-static int wanted(int argc, char **argv, size_t number) {
-    for (int i = 1; i < argc; i++)
-        if (strtoul(argv[i], NULL, 10) == number) return 1;
-    return argc == 1;
-}
-
 int main(int argc, char **argv) {
+    enum { ROUNDS = sizeof rounds / sizeof *rounds };
     struct grid g;
     struct test t = {.g = &g};
     tap_open(&argc, &argv);
     if (!getenv("TEST_BACKEND")) tap_skip_all("the CPU backend is the definition; needs a GPU");
     grid_open(&g, MPI_COMM_WORLD, 1, 1);
-    for (size_t k = 0; k < sizeof rounds / sizeof *rounds; k++)
-        if (wanted(argc, argv, k + 1)) test_round(&t, &rounds[k]);
+    for (int k = 0; k < ROUNDS; k++)
+        if (tap_wanted(argc, argv, k + 1, ROUNDS)) test_round(&t, &rounds[k]);
     grid_close(&g);
     return tap_close();
 }

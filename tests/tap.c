@@ -47,6 +47,22 @@ void tap_skip_all(const char *why) {
     exit(0);
 }
 
+int tap_wanted(int argc, char **argv, int number, int n) {
+    int wanted = argc == 1;
+    for (int i = 1; i < argc; i++) {
+        char *end;
+        long given = strtol(argv[i], &end, 10);
+        if (*end || given < 1 || given > n) {
+            if (log_rank() == 0) printf("Bail out! '%s' is no round from 1 to %d\n", argv[i], n);
+            fflush(stdout);
+            MPI_Finalize();
+            exit(1);
+        }
+        wanted |= given == number;
+    }
+    return wanted;
+}
+
 int tap_close(void) {
     if (log_rank() == 0) printf("1..%d\n", count);
     fflush(stdout);

@@ -8,5 +8,8 @@ void tap_ok(int ok, const char *format, ...) __attribute__((format(printf, 2, 3)
 void tap_note(const char *format, ...)
     __attribute__((format(printf, 1, 2))); /* rank 0 prints "# ..." */
 void tap_skip_all(const char *why);        /* collective; ends the program */
+/* 1 if round `number` of 1 .. n is wanted: all are, or those that the program's words name, for
+ * tools that slow a program down. Other words end it. Collective. */
+int tap_wanted(int argc, char **argv, int number, int n);
 int tap_close(void); /* prints the plan, finalizes; 0 if all were ok, else 1 */
 #endif

@@ -34,6 +34,7 @@ def heading(a):
     yield why or out.splitlines()[0]
     out, why = runs.run(a.python, "-c", VERSIONS)
     yield f"{a.python}: {why or ', '.join(out.splitlines())}"
+    yield from (f"{name}, {watts} W, driver {driver}" for name, watts, driver in runs.ask_gpus("name,power.limit,driver_version"))
 
 
 def count(text):
@@ -92,16 +93,15 @@ def main():
     a = words()
     os.makedirs(a.out, exist_ok=True)
     found = report.Found()
-    lines = list(heading(a))
+    lines, shown = list(heading(a)), []
     for name in a.parts:
-        runs.state(found, f"before {name}")
         for _ in range(a.rounds):
             runs.PARTS[name](found, a, ["--shape", a.shape, "--tokens", str(peer.shape_of(a).N), "--seconds", str(a.seconds)])
-        runs.state(found, f"after {name}")
         if name == "gemm":
             found.add_sums()
-        found.write(a.parts[: a.parts.index(name) + 1], os.path.join(a.out, "peers"), lines)  # kept if a later one is cut off
-    print(found.text(a.parts, lines))
+        shown += [name, "launches"] if name == "experts" else [name]
+        found.write(shown, os.path.join(a.out, "peers"), lines)  # kept if a later one is cut off
+    print(found.text(shown, lines))
     return int(found.failed())
 
 

@@ -15,12 +15,15 @@ STYLES = [(BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (PINK, "D"), (SKY, "v"), (IN
 HEADS = {  # of the table, of its first column, what a value is
     "gemm": ("Products of the experts, TFLOP/s of rows that are of use", "product", "TFLOP/s"),
     "experts": ("A mixture-of-experts layer, forward and backward, ms", "experts", "ms"),
+    "launches": ("Launches of its experts' products, forward and backward", "experts", "launches"),
     "step": ("The training step, optimiser included", "rate", ""),
 }
 NOTES = {
     "gemm": "Gradients of weights: FP32 by Regulon and cuBLASLt, BF16 by the peers. cuBLASLt dense: one product of as many FLOPs. "
     "All three together: Transformer Engine's was measured so, the others' is made of the three.",
-    "experts": "Routing of Regulon: balanced; SonicMoE's router chooses, almost evenly.",
+    "experts": "Routing of Regulon: balanced; SonicMoE's router chooses, almost evenly. A token goes to as many experts as the shape "
+    "says, or to all where there are fewer.",
+    "launches": "What cuBLASLt adds to a product of its own accord is among them.",
     "step": "The same micro-batch, window and model; random tokens.",
 }
 MEMORY = "Hugging Face runs with BF16 moments and no FP32 masters: 8 bytes a parameter against Regulon's 18."
@@ -31,7 +34,7 @@ class Found:
     def __init__(self):
         self.values = {}  # (part, case, engine): [one a round]
         self.reasons = {}  # (part, case or "" for all, engine): why there are none, or not all
-        self.said = []  # commands, and states of the device, in their order
+        self.said = []  # commands, and what the GPU did during each
 
     def add(self, part, engine, pairs, why, case=""):
         """pairs of (case, value); why: '' or the reason why these are not all."""
@@ -65,7 +68,7 @@ class Found:
     def cell(self, part, case, engine):
         value = self.median(part, case, engine)
         if np.isfinite(value):
-            return f"{value:.0f}" if value >= 1000 else f"{value:.3g}" if value < 100 else f"{value:.1f}"
+            return f"{value:.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}" if value < 100 else f"{value:.1f}"
         why = self.reason(part, case, engine)
         return "not installed" if why.startswith("not installed") else "failed" if why else "-"
 
@@ -103,6 +106,7 @@ def drawn(found, parts):
     """A panel a part: bars of rates, or lines of time by number of experts. The legend names who is absent."""
     figure = Figure(figsize=(WIDTH, 2.6 * len(parts)), constrained_layout=figures.PADS)
     for ax, part in zip(np.ravel(figure.subplots(len(parts), 1)), parts):
+        title, first, unit = HEADS[part]
         cases, engines = found.cases(part), found.engines(part)
         if part == "gemm":
             cases = [half + kind for half in peer.HALVES for kind in [*peer.KINDS, peer.SUM]]
@@ -112,14 +116,13 @@ def drawn(found, parts):
             y = np.array([found.median(part, case, engine) for case in cases])
             absent = [] if np.isfinite(y).any() else [found.cell(part, cases[0], engine)]
             words = {"color": colour, "label": ": ".join([engine, *absent]), "gid": f"{part} {engine}"}
-            if part == "experts":
+            if first == "experts":
                 ax.plot(np.array(cases, float), y, marker=marker, ms=5, lw=1.4, **words)
             else:
                 ax.bar(np.arange(len(cases)) + (i + 0.5) / len(engines) * 0.8 - 0.4, y, 0.8 / len(engines), **words)
-        title, first, unit = HEADS[part]
         ax.set_title(title)
         ax.set_ylabel(unit or cases[0])
-        if part == "experts":
+        if first == "experts":
             dress_experts(ax, cases)
         else:
             ax.set_xticks(range(len(cases)))

@@ -4,8 +4,10 @@ import csv
 import itertools
 import os
 import re
+import statistics
 import subprocess
 import sys
+import threading
 
 import peer
 
@@ -31,11 +33,45 @@ def run(*words):
     return done.stdout, why if done.returncode else ""
 
 
+def ask_gpus(fields):
+    out, _ = run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    return [line.split(", ") for line in out.splitlines()]
+
+
+def busy(seen):
+    """Medians over the time in which a GPU drew nearly as much as ever; of (W, MHz, C)."""
+    return [statistics.median(column) for column in zip(*(row for row in seen if row[0] >= 0.9 * max(seen)[0]))]
+
+
+@contextlib.contextmanager
+def watched(found):
+    """Asks the GPUs meanwhile, and notes what the one that drew most did when it was busy."""
+    seen, over = [], threading.Event()
+
+    def look():
+        with contextlib.suppress(ValueError):  # a number that this GPU does not have
+            while rows := ask_gpus("power.draw,clocks.sm,temperature.gpu"):
+                seen.append(max([float(x) for x in row] for row in rows))
+                if over.wait(0.25):
+                    return
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if seen:
+        found.said.append("# meanwhile {:.0f} W, {:.0f} MHz, {:.0f} C".format(*busy(seen)))
+
+
 def measure(found, *words):
     """The same, noted."""
     found.said.append(" ".join(words))
     print("#", found.said[-1], file=sys.stderr, flush=True)
-    return run(*words)
+    with watched(found):
+        return run(*words)
 
 
 def table_of(text, why, *columns):
@@ -78,8 +114,9 @@ def experts(found, a, sizes):
     for E in map(str, a.experts):
         for key, engine in ENGINES.items():
             words = [*sizes, "--experts", E, f"engine.experts={key}"]
-            rows, why = regulon(found, a, "moe", words, "experts", "both_seconds")
-            found.add("experts", engine, [(E, 1e3 * s) for _, s in rows], why, E)
+            rows, why = regulon(found, a, "moe", words, "experts", "both_seconds", "launches")
+            found.add("experts", engine, [(E, 1e3 * s) for _, s, _ in rows], why, E)
+            found.add("launches", engine, [(E, n) for *_, n in rows], why, E)
         rows, why = table_of(*script(found, a, "sonic_layer.py", *sizes, "--experts", E), "experts", "both_seconds")
         found.add("experts", "SonicMoE", [(E, 1e3 * s) for _, s in rows], why, E)
 
@@ -106,9 +143,3 @@ def step(found, a, _):
 
 
 PARTS = {"gemm": gemm, "experts": experts, "step": step}
-
-
-def state(found, when):
-    fields = "name,clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
-    out, why = run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
-    found.said.append(f"# {when}: {'; '.join(out.splitlines()) or why}")

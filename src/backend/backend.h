@@ -169,6 +169,9 @@ struct backend {
      * may be asked of the host in between. Recordings end with the next `reserve`. */
     int (*replay)(struct backend *be, struct recording what);
     void (*recorded)(struct backend *be);
+    /* How many operations work(context) enqueues, which are not done: as in `replay` it may ask
+     * nothing of the host, and it was done before. 0: the host does them itself. */
+    int (*operations)(struct backend *be, void (*work)(void *context), void *context);
 
     /* Tells a profiler that waits for it to begin (1) or to end (0) recording; the work so far is
      * done then. Without has_profiler: nothing. */

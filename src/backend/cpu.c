@@ -43,6 +43,13 @@ static void recorded(struct backend *be) {
     (void)be;
 }
 
+static int operations(struct backend *be, void (*work)(void *), void *context) {
+    (void)be;
+    (void)work;
+    (void)context;
+    return 0;
+}
+
 void cpu_open(struct backend *be) {
     int n_threads = choose_threads(be->grid);
     be->name = "cpu";
@@ -51,6 +58,7 @@ void cpu_open(struct backend *be) {
     be->close = cpu_close;
     be->replay = replay;
     be->recorded = recorded;
+    be->operations = operations;
     be->real_bytes = sizeof(float);
     be->peak_side = 512;
     char *gemm = cpu_gemm_name();

@@ -4,7 +4,11 @@
 #include "base/memory.h"
 #include "device.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#ifdef HAVE_NCCL
+#include <nccl.h>
+#endif
 
 static void kernel_failed_here(const char *file, int line, const char *text) {
     die("CUDA: %s:%d: %s", file, line, text);
@@ -103,13 +107,20 @@ static void reserve(struct backend *be, struct work w) {
 static char *describe(const struct cuda_state *s) {
     struct device_info d;
     int driver = 0, runtime = 0;
+    char nccl[40] = "no NCCL";
+#ifdef HAVE_NCCL
+    int version = 0;
+    if (ncclGetVersion(&version) == ncclSuccess)
+        snprintf(nccl, sizeof nccl, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
+                 version % 100);
+#endif
     device_describe(s->device, &d);
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     size_t lt = cublasLtGetVersion();
-    return memory_format("%s, driver for CUDA %d.%d, CUDA %d.%d, cuBLASLt %zu.%zu.%zu, %s", d.name,
-                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10,
-                         lt / 10000, lt / 100 % 100, lt % 100,
+    return memory_format("%s, driver for CUDA %d.%d, CUDA %d.%d, cuBLASLt %zu.%zu.%zu, %s, %s",
+                         d.name, driver / 1000, driver % 1000 / 10, runtime / 1000,
+                         runtime % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100, nccl,
                          s->real == REAL_BF16 ? "BF16" : "FP32");
 }
 

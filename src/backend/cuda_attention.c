@@ -87,8 +87,9 @@ static int plan_cudnn(struct cuda_state *s, char *why, size_t size) {
         int documents = cuda_cudnn_documents(&s->work, i);
         if (i > 0 && documents == cuda_cudnn_documents(&s->work, i - 1)) break;
         a->plans[i] = cudnn_attention_new(a->on, cuda_cudnn_sizes(&s->work, documents), why, size);
-        if (!a->plans[i]) return i > 0; /* the one for few serves alone */
+        if (!a->plans[i] && i == 0) return 0;
     }
+    why[0] = 0; /* the one for few serves alone */
     return 1;
 }
 #endif
@@ -99,7 +100,6 @@ static void open_cudnn(struct backend *be, char *why, size_t size) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_attention *a = s->attention;
     size_t most = 0;
-    why[0] = 0;
     if (!cuda_cudnn_serves(&s->work, be->real_bytes, &s->options, why, size)) return;
     if (!cudnn_graph_open(&a->on, s->stream, why, size)) return;
     if (!plan_cudnn(s, why, size)) return;
@@ -114,21 +114,49 @@ static void open_cudnn(struct backend *be, char *why, size_t size) {
 #endif
 }
 
+static void close_cudnn(struct backend *be) {
+#ifdef HAVE_CUDNN
+    struct cuda_attention *a = cuda_state(be)->attention;
+    be->release(be, a->table);
+    memory_free(a->host_table);
+    a->table = a->host_table = NULL;
+    for (int i = 0; i < CUDA_PLANS; i++) {
+        cudnn_attention_free(a->plans[i]);
+        a->plans[i] = NULL;
+    }
+    cudnn_graph_close(&a->on);
+#else
+    (void)be;
+#endif
+}
+
+/* cuDNN on all ranks, or on none. */
+static void choose(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    char why[200] = "";
+    open_cudnn(be, why, sizeof why);
+    (void)cudaGetLastError(); /* of plans that could not be made */
+    if (agree_any(be->grid, why[0] != 0)) {
+        if (be->grid->rank == 0 && s->options.attention == ATTENTION_CUDNN)
+            die_user(EXIT_CONFIG, "engine.attention: cudnn: %s",
+                     why[0] ? why : "the GPU of another rank does not serve");
+        close_cudnn(be);
+        snprintf(s->attention->name, sizeof s->attention->name, "own");
+    }
+    user_agree();
+}
+
 void cuda_attention_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_attention *a = s->attention = memory_alloc(sizeof *a);
     size_t n = (size_t)s->work.N + 1;
-    char why[200] = "";
     snprintf(a->name, sizeof a->name, "own");
     struct cuda_rooms rooms = cuda_rooms_of(&s->work, be->real_bytes, 0);
     a->begin = be->alloc(be, rooms.bytes[CUDA_ROOM_BEGIN]);
     a->end = be->alloc(be, rooms.bytes[CUDA_ROOM_END]);
     a->host_begin = memory_alloc_array(n, sizeof *a->host_begin);
     a->host_end = memory_alloc_array(n, sizeof *a->host_end);
-    if (s->options.attention != ATTENTION_OWN && s->work.N > 0) open_cudnn(be, why, sizeof why);
-    if (s->options.attention == ATTENTION_CUDNN && why[0])
-        die_at(__FILE__, __LINE__, EXIT_CONFIG, "engine.attention: cudnn: %s", why);
-    (void)cudaGetLastError(); /* of plans that could not be made */
+    if (s->options.attention != ATTENTION_OWN && s->work.N > 0) choose(be);
 }
 
 size_t cuda_attention_scratch(const struct backend *be) {
@@ -168,12 +196,7 @@ void cuda_fill_attention(struct backend *be) {
 void cuda_attention_close(struct backend *be) {
     struct cuda_attention *a = cuda_state(be)->attention;
     if (!a) return;
-#ifdef HAVE_CUDNN
-    if (a->table) be->release(be, a->table);
-    memory_free(a->host_table);
-    for (int i = 0; i < CUDA_PLANS; i++) cudnn_attention_free(a->plans[i]);
-    cudnn_graph_close(&a->on);
-#endif
+    close_cudnn(be);
     be->release(be, a->begin);
     be->release(be, a->end);
     memory_free(a->host_begin);

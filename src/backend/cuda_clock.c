@@ -36,7 +36,10 @@ static enum clock turn(struct backend *be, enum clock what) {
     if (what == before) return before;
     cuda_check(cudaEventRecord(c->events[c->n], s->stream));
     c->kinds[c->n++] = what;
-    if (c->n == MARKS) take_up(s); /* after some thousand turns without a reading */
+    if (c->n == MARKS) { /* after some thousand turns without a reading: the host waits */
+        take_up(s);
+        be->waits++;
+    }
     return before;
 }
 

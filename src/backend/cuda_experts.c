@@ -73,8 +73,12 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
 }
 
 /* The deck may ask for the grouped kernels, or have nothing against them. */
-static void without_grouped(const struct backend *be, const char *why) {
-    enum experts_engine asked = cuda_state(be)->options.experts;
+static void without_grouped(struct backend *be, const char *why) {
+    struct cuda_state *s = cuda_state(be);
+    enum experts_engine asked = s->options.experts;
+    if (s->grouped) why = "the GPU of another rank does not serve";
+    grouped_close(s->grouped);
+    s->grouped = NULL;
     if (be->grid->rank == 0 && asked == EXPERTS_GROUPED)
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
     if (asked == EXPERTS_AUTO) log_info("experts", "cublaslt, not grouped: %s", why);
@@ -86,7 +90,7 @@ void cuda_experts_reserve(struct backend *be) {
     const char *why = reason;
     if (cuda_grouped_serves(&s->work, be->real_bytes, &s->options, reason, sizeof reason))
         s->grouped = grouped_open(&why);
-    if (!s->grouped) without_grouped(be, why);
+    if (agree_any(be->grid, !s->grouped)) without_grouped(be, why);
     user_agree();
     be->row_unit = cuda_row_unit(s->grouped != NULL);
     if (s->grouped) {

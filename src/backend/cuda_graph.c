@@ -15,12 +15,16 @@ enum {
     PLAIN = 2 /* times that work is done as it is: libraries load their code then, plans are made */
 };
 
+/* What is launched, and with which arguments, follows from N, from whether gradients are added to,
+ * from these two, and from what neither the owner nor the backend changes after `reserve`: sizes,
+ * addresses, options, the deck (recomputation, bias, frozen tensors). Where documents begin, tokens
+ * and the experts' counts lie in device memory, and no launch's size depends on them. */
 struct graph {
     struct recording what;
-    int attention, forced; /* what else decides what is launched */
-    int asked;             /* 0: this place is free */
-    uint64_t used;         /* when last */
-    uint64_t sent;         /* tokens that the work counts as sent */
+    int attention, forced;
+    int asked;     /* 0: this place is free */
+    uint64_t used; /* when last */
+    uint64_t sent; /* tokens that the work counts as sent */
     cudaGraphExec_t exec;
 };
 
@@ -93,6 +97,18 @@ static void recorded(struct backend *be) {
                  g->what.name, g->what.N, n);
 }
 
+static int operations(struct backend *be, void (*work)(void *), void *context) {
+    cudaStream_t stream = cuda_state(be)->stream;
+    cudaGraph_t graph;
+    size_t n = 0;
+    cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    work(context);
+    cuda_check(cudaStreamEndCapture(stream, &graph));
+    cuda_check(cudaGraphGetNodes(graph, NULL, &n));
+    cuda_check(cudaGraphDestroy(graph));
+    return (int)n;
+}
+
 void cuda_graph_forget(struct backend *be) {
     struct cuda_graphs *c = cuda_state(be)->graphs;
     for (int i = 0; i < GRAPHS; i++) forget(&c->list[i]);
@@ -102,6 +118,7 @@ void cuda_fill_graph(struct backend *be) {
     cuda_state(be)->graphs = memory_alloc(sizeof *cuda_state(be)->graphs);
     be->replay = replay;
     be->recorded = recorded;
+    be->operations = operations;
 }
 
 void cuda_graph_close(struct backend *be) {

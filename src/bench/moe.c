@@ -182,12 +182,15 @@ static void run(open_engine *open, void *context, const struct sizes *z,
     for (int i = 0; i < n; i++) {
         const char *name = moe_engine(layers[i].be);
         double rates[] = {flops / forward_s[i], 3 * flops / both_s[i]};
-        printf("%8d %10s %12.3f %8.*f %12.3f %8.*f\n", z->E, name, forward_s[i] * 1e3,
-               rates[0] < 1 ? 4 : 1, rates[0], both_s[i] * 1e3, rates[1] < 1 ? 4 : 1, rates[1]);
+        struct backend *be = layers[i].be;
+        int launches = be->operations(be, experts_both, &layers[i]);
+        printf("%8d %10s %12.3f %8.*f %12.3f %8.*f %10d\n", z->E, name, forward_s[i] * 1e3,
+               rates[0] < 1 ? 4 : 1, rates[0], both_s[i] * 1e3, rates[1] < 1 ? 4 : 1, rates[1],
+               launches);
         fflush(stdout);
         if (csv)
-            fprintf(csv, "%d,%s,%s,%.9g,%.6g,%.9g,%.6g\n", z->E, name, wish->routing, forward_s[i],
-                    rates[0], both_s[i], rates[1]);
+            fprintf(csv, "%d,%s,%s,%.9g,%.6g,%.9g,%.6g,%d\n", z->E, name, wish->routing,
+                    forward_s[i], rates[0], both_s[i], rates[1], launches);
         layer_close(&layers[i]);
     }
     memory_free(ids);
@@ -200,11 +203,11 @@ void moe_run(struct backend *be, open_engine *open, void *context, const struct 
            be->name, be->details, z->N, z->D, z->F, z->A, wish->routing,
            wish->alone ? "the experts alone" : "a layer");
     backend_close(be);
-    printf("%8s %10s %12s %8s %12s %8s\n", "# experts", "engine", "forward, ms", "TFLOP/s",
-           "both, ms", "TFLOP/s");
+    printf("%8s %10s %12s %8s %12s %8s %10s\n", "# experts", "engine", "forward, ms", "TFLOP/s",
+           "both, ms", "TFLOP/s", "launches");
     if (csv)
-        fprintf(csv,
-                "experts,engine,routing,forward_seconds,forward_tflops,both_seconds,both_tflops\n");
+        fprintf(csv, "experts,engine,routing,forward_seconds,forward_tflops,both_seconds,"
+                     "both_tflops,launches\n");
     for (int i = 0; i < wish->n; i++) {
         struct sizes one = *z;
         one.E = wish->experts[i];

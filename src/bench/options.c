@@ -9,14 +9,14 @@
 
 /* clang-format off */
 const char options_help[] =
-    "regulon bench ops [--shape mixtral|fine|small] [--tokens N] [--csv FILE] [key=value ...]\n"
+    "regulon bench ops [--shape mixtral|fine|sonic|small] [--tokens N] [--csv FILE] [key=value ...]\n"
     "Each operation of a step on this machine, on one rank: time (median), the rate at which it moves the bytes that\n"
     "it cannot avoid, or computes the FLOPs that are of use; that rate as a share of a large copy's or a large\n"
     "matrix product's in the same run (ceiling); and its error against the CPU backend, at smaller sizes: exit code 70\n"
     "where one is wrong. Small shapes are for CPUs: the default is mixtral on a GPU, small without.\n"
     "Keys as in a deck: backend, deterministic, engine.*, precision.recipe.\n"
     "\n"
-    "regulon bench gemm [--shape mixtral|fine|sonic] [--tokens N] [--routing balanced|skew:S|half|empty|one]\n"
+    "regulon bench gemm [--shape mixtral|fine|sonic|small] [--tokens N] [--routing balanced|skew:S|half|empty|one]\n"
     "[--only TEXT] [--seconds S] [--csv FILE] [key=value ...]\n"
     "The products of the experts on a GPU: TFLOP/s of rows that are of use by the grouped kernels, beside one dense\n"
     "product of cuBLASLt's of as many FLOPs and beside a product an expert with counts known to the host; taking turns,\n"
@@ -27,7 +27,9 @@ const char options_help[] =
     "regulon bench moe [--shape mixtral|fine|sonic|small] [--tokens N] [--routing ...] [--experts E,E,...]\n"
     "[--seconds S] [--csv FILE] [key=value ...]\n"
     "A whole mixture-of-experts layer, forward and backward, by each engine for the experts (or by engine.experts), for\n"
-    "these numbers of experts at the same number of tokens. A token goes to different experts, which softens the routing.\n"
+    "these numbers of experts at the same number of tokens. A token goes to different experts, which softens the routing,\n"
+    "and to all of them where there are fewer than the shape says. Launches: what a GPU is given one by one for the experts\n"
+    "alone, forward and backward.\n"
     "\n"
     "regulon bench mlp, with the words of moe\n"
     "The experts of such a layer alone, without router and permutation. Their counts are known before: cublaslt, which\n"

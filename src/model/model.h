@@ -47,7 +47,8 @@ struct model {
     struct moe_shape moe;
     struct params *params;
     int depth;            /* layers that the forward pass goes through: s.L, or fewer for what only
-                             wants m->x after them; set before the first one */
+                             wants m->x after them; set before the first one, which a backend may
+                             have recorded afterwards */
     int capacity;         /* largest N */
     real_t *weights;      /* [params->size] */
     struct share *shares; /* [params->n] what this rank updates */

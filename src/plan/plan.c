@@ -112,6 +112,10 @@ static void refuse_engines(const struct plan *p) {
     if (!p->cuda) return;
     problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
+#if defined HAVE_CUDA && !defined HAVE_CUDNN /* as count.c has it */
+    if (o.attention == ATTENTION_CUDNN)
+        die_user(EXIT_CONFIG, "engine.attention: cudnn: this build has none");
+#endif
     if (o.attention == ATTENTION_CUDNN &&
         !cuda_cudnn_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);

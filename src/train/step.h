@@ -1,5 +1,6 @@
 /* One optimiser step, from the micro-batches to the new weights. The work is only asked for until
- * step_read, which waits for it: on a GPU that is the one time in a step that the host waits. */
+ * step_read, which waits for it: on a GPU that is the one time in a step that the host waits (with
+ * router.bias_rate once more, when that work is done). */
 #ifndef REGULON_TRAIN_STEP_H
 #define REGULON_TRAIN_STEP_H
 #include "data/batch.h"
