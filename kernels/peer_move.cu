@@ -3,7 +3,7 @@
 #include "peer_move.h"
 #include "peers.cuh"
 
-enum { THREADS = 1024, WARPS = THREADS / 32, PUSHED = 4, PULLED = 2 };
+enum { THREADS = 1024, WARPS = THREADS / 32, PUSHED = 4 };
 
 static __device__ __forceinline__ int lane() {
     return threadIdx.x % 32;
@@ -51,15 +51,23 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-enum { LOCAL = 512 /* threads */, LOCAL_BLOCKS = 528, SPAN = 8, SUMMED = 4 };
+enum {
+    LOCAL = 256 /* threads */,
+    LOCAL_BLOCKS = 1056,
+    SPAN = 8 /* rows */,
+    PART = 128 /* units */
+};
 
-/* Calls use(list, length) with the rows of every chain that begins among `rows`, by the whole warp:
- * lane k has the k-th row of the chain, of at most 32. A warp looks for SPAN rows at a time. */
+/* Calls use(list, length, part) with the rows of every chain that begins among `rows` and each part
+ * of a row, by a whole warp: lane k has the k-th row of the chain, of at most 32. */
 template <class Use>
-static __device__ __forceinline__ void each_chain(const int32_t *chain, int rows, Use use) {
+static __device__ __forceinline__ void each_chain(const int32_t *chain, int rows, int parts,
+                                                  Use use) {
     const int warps = LOCAL_BLOCKS * (LOCAL / 32),
-              mine = static_cast<int>(blockIdx.x) * (LOCAL / 32) + threadIdx.x / 32;
-    for (int base = mine * SPAN; base < rows; base += warps * SPAN) {
+              mine = static_cast<int>(blockIdx.x) * (LOCAL / 32) + threadIdx.x / 32,
+              spans = ceil_div(rows, SPAN);
+    for (int task = mine; task < spans * parts; task += warps) {
+        const int base = task / parts * SPAN;
         const int next = lane() < SPAN && base + lane() < rows ? chain[base + lane()] : 0;
         for (unsigned heads = __ballot_sync(~0u, next > 0); heads; heads &= heads - 1) {
             const int head = __ffs(heads) - 1;
@@ -68,69 +76,84 @@ static __device__ __forceinline__ void each_chain(const int32_t *chain, int rows
                 if (lane() == length) list = row;
                 row = -chain[row] - 1;
             }
-            use(list, length);
+            use(list, length, task % parts);
         }
     }
 }
 
-static __global__ void __launch_bounds__(LOCAL, 2)
+/* n: units of 16 bytes in a row */
+static __global__ void __launch_bounds__(LOCAL, 4)
     repeat(uint4 *rows, const int32_t *chain, const int32_t *offsets, const int32_t *ends,
            int n_local, int n) {
+    enum { EACH = PART / 32 };
     for (int e = 0; e < n_local; e++)
         for (int row = ends[e] + static_cast<int>(blockIdx.x); row < offsets[e + 1];
              row += LOCAL_BLOCKS)
             for (int j = threadIdx.x; j < n; j += LOCAL)
                 rows[static_cast<size_t>(row) * n + j] = make_uint4(0, 0, 0, 0);
-    each_chain(chain, offsets[n_local], [&](int list, int length) {
-        for (int first = lane(); first - lane() < n; first += 32 * PUSHED) {
-            const uint4 *from = rows + static_cast<size_t>(__shfl_sync(~0u, list, 0)) * n;
-            uint4 v[PUSHED];
+    each_chain(chain, offsets[n_local], ceil_div(n, PART), [&](int list, int length, int part) {
+        const int first = part * PART + lane();
+        const uint4 *from = rows + static_cast<size_t>(__shfl_sync(~0u, list, 0)) * n;
+        uint4 v[EACH];
 #pragma unroll
-            for (int k = 0; k < PUSHED; k++)
-                if (first + 32 * k < n) v[k] = from[first + 32 * k];
-            for (int i = 1; i < length; i++) {
-                uint4 *to = rows + static_cast<size_t>(__shfl_sync(~0u, list, i)) * n;
+        for (int k = 0; k < EACH; k++)
+            if (first + 32 * k < n) v[k] = from[first + 32 * k];
+        for (int i = 1; i < length; i++) {
+            uint4 *to = rows + static_cast<size_t>(__shfl_sync(~0u, list, i)) * n;
 #pragma unroll
-                for (int k = 0; k < PUSHED; k++)
-                    if (first + 32 * k < n) to[first + 32 * k] = v[k];
-            }
+            for (int k = 0; k < EACH; k++)
+                if (first + 32 * k < n) to[first + 32 * k] = v[k];
         }
     });
 }
 
 template <class T>
-static __global__ void __launch_bounds__(LOCAL, 2)
+static __global__ void __launch_bounds__(LOCAL, 3)
     sum_chains(T *rows, const int32_t *chain, const int32_t *offsets, int n_local, int D) {
-    each_chain(chain, offsets[n_local], [&](int list, int length) {
-        for (int j = lane() * 8; j - lane() * 8 < D; j += 32 * 8) {
-            float sum[8] = {};
-            for (int first = 0; first < length; first += SUMMED) {
-                vec<T, 8> v[SUMMED];
+    enum { EACH = 2, AT_ONCE = 2, WIDTH = EACH * 32 * 8 };
+    each_chain(chain, offsets[n_local], ceil_div(D, WIDTH), [&](int list, int length, int part) {
+        const int j = part * WIDTH + lane() * 8;
+        float sum[EACH][8] = {};
+        for (int first = 0; first < length; first += AT_ONCE) {
+            vec<T, 8> v[AT_ONCE][EACH];
 #pragma unroll
-                for (int k = 0; k < SUMMED; k++) {
-                    const size_t row = static_cast<size_t>(__shfl_sync(~0u, list, first + k));
-                    if (first + k < length && j < D) v[k] = load<8>(rows + row * D + j);
-                }
+            for (int i = 0; i < AT_ONCE; i++) {
+                const size_t row = static_cast<size_t>(__shfl_sync(~0u, list, first + i));
 #pragma unroll
-                for (int k = 0; k < SUMMED; k++) {
-                    if (first + k >= length || j >= D) continue;
-                    float f[8];
-                    unpack(f, v[k]);
-#pragma unroll
-                    for (int i = 0; i < 8; i++) sum[i] += f[i];
-                }
+                for (int k = 0; k < EACH; k++)
+                    if (first + i < length && j + 256 * k < D)
+                        v[i][k] = load<8>(rows + row * D + j + 256 * k);
             }
-            const size_t head = static_cast<size_t>(__shfl_sync(~0u, list, 0));
-            if (j < D) store(rows + head * D + j, pack<T>(sum));
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                for (int k = 0; k < EACH; k++) {
+                    if (first + i >= length || j + 256 * k >= D) continue;
+                    float f[8];
+                    unpack(f, v[i][k]);
+#pragma unroll
+                    for (int m = 0; m < 8; m++) sum[k][m] += f[m];
+                }
         }
+        const size_t head = static_cast<size_t>(__shfl_sync(~0u, list, 0));
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            if (j + 256 * k < D) store(rows + head * D + j + 256 * k, pack<T>(sum[k]));
     });
 }
 
+enum { PULLERS = 512 /* threads */, TOGETHER = 2 /* rows of a token */ };
+
 template <class T>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(PULLERS, 1)
     pull(T *out, peers rows, const int32_t *row_of, const int32_t *ids, int N, int A, int D,
          int n_local) {
-    for (int token = first_warp(); token < N; token += n_warps()) {
+    constexpr int AT_ONCE = sizeof(T) == 2 ? 4 : 2, WIDTH = AT_ONCE * 32 * 8;
+    const int parts = ceil_div(D, WIDTH), warps = static_cast<int>(gridDim.x) * (PULLERS / 32);
+    /* neighbouring warps of a block have the parts of a token, blocks have tokens in turn */
+    for (int task = static_cast<int>(blockIdx.x) + static_cast<int>(threadIdx.x / 32 * gridDim.x);
+         task < N * parts; task += warps) {
+        const int token = task / parts, at = task % parts * WIDTH + lane() * 8;
         const size_t choice = static_cast<size_t>(token) * A;
         int rank = -1;
         const T *mine = nullptr; /* from where: of choice `lane` */
@@ -141,40 +164,48 @@ static __global__ void __launch_bounds__(THREADS, 1)
         }
         const int earlier = __shfl_up_sync(~0u, rank, 1);
         const unsigned own = __ballot_sync(~0u, rank == rows.me);
-        const unsigned wanted =
+        unsigned left =
             __ballot_sync(~0u, rank >= 0 && (rank == rows.me || lane() == 0 || earlier != rank));
-        for (int first = lane() * 8; first - lane() * 8 < D; first += 32 * 8 * PULLED) {
-            float sum[PULLED][8] = {}, part[PULLED][8] = {};
-            for (unsigned left = wanted; left; left &= left - 1) {
-                const int a = __ffs(left) - 1;
+        float sum[AT_ONCE][8] = {}, part[AT_ONCE][8] = {};
+        while (left) {
+            vec<T, 8> v[TOGETHER][AT_ONCE];
+            int which[TOGETHER];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+                which[i] = __ffs(left) - 1; /* -1: there is none */
+                left &= left - 1;
                 const auto address = reinterpret_cast<unsigned long long>(mine);
-                const T *from = reinterpret_cast<const T *>(__shfl_sync(~0u, address, a));
-                vec<T, 8> v[PULLED];
+                const T *from = reinterpret_cast<const T *>(
+                    __shfl_sync(~0u, address, which[i] < 0 ? 0 : which[i]));
 #pragma unroll
-                for (int k = 0; k < PULLED; k++)
-                    if (first + 256 * k < D) v[k] = load<8>(from + first + 256 * k);
-                const bool here = own >> a & 1, last = here && !(own >> a >> 1 & 1);
+                for (int k = 0; k < AT_ONCE; k++)
+                    if (which[i] >= 0 && at + 256 * k < D) v[i][k] = load<8>(from + at + 256 * k);
+            }
 #pragma unroll
-                for (int k = 0; k < PULLED; k++) {
-                    if (first + 256 * k >= D) continue;
+            for (int i = 0; i < TOGETHER; i++) {
+                if (which[i] < 0) continue;
+                const bool here = own >> which[i] & 1, last = here && !(own >> which[i] >> 1 & 1);
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; k++) {
+                    if (at + 256 * k >= D) continue;
                     float f[8];
-                    unpack(f, v[k]);
+                    unpack(f, v[i][k]);
 #pragma unroll
-                    for (int i = 0; i < 8; i++) {
+                    for (int m = 0; m < 8; m++) {
                         if (here)
-                            part[k][i] += f[i];
+                            part[k][m] += f[m];
                         else
-                            sum[k][i] += f[i];
+                            sum[k][m] += f[m];
                         /* as it would have been rounded to travel */
-                        if (last) sum[k][i] += to_float(from_float<T>(part[k][i]));
+                        if (last) sum[k][m] += to_float(from_float<T>(part[k][m]));
                     }
                 }
             }
-#pragma unroll
-            for (int k = 0; k < PULLED; k++)
-                if (first + 256 * k < D)
-                    store(out + static_cast<size_t>(token) * D + first + 256 * k, pack<T>(sum[k]));
         }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (at + 256 * k < D)
+                store(out + static_cast<size_t>(token) * D + at + 256 * k, pack<T>(sum[k]));
     }
 }
 
@@ -226,7 +257,7 @@ extern "C" void peer_pull(enum real t, void *out, struct peers rows, const int32
     if (N == 0) return;
     for_type(t, [&](auto zero) {
         using T = decltype(zero);
-        pull<<<blocks, THREADS, 0, stream>>>(static_cast<T *>(out), rows, row_of, ids, N, A, D,
+        pull<<<blocks, PULLERS, 0, stream>>>(static_cast<T *>(out), rows, row_of, ids, N, A, D,
                                              E / rows.n);
     });
     check(cudaGetLastError());

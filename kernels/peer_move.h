@@ -1,7 +1,7 @@
 /* Rows between tokens and the experts of all ranks, through memory that the ranks' GPUs reach. A
  * token travels once to a rank, whatever the number of its experts there; in between lie meetings
  * (peers.h), which the caller asks for. Letters, ids, row_of and chains as in peer_rows.h; D a
- * multiple of 8, A at most PEER_CHOICES; `blocks` thread blocks of 1024 threads. */
+ * multiple of 8, A at most PEER_CHOICES; `blocks` thread blocks of up to 1024 threads. */
 #ifndef REGULON_KERNELS_PEER_MOVE_H
 #define REGULON_KERNELS_PEER_MOVE_H
 #include "peers.h"

@@ -15,7 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { BLOCKS = 64 /* where the options say nothing */ };
+enum { BLOCKS = 128 /* where the options say nothing */ };
 
 struct window {
     struct peers at;
