@@ -48,9 +48,9 @@ static void fill(struct trial *t) {
 static int64_t wrong_weights(const struct model *m) {
     int64_t wrong = 0;
     int n;
-    float *all = memory_alloc_array(m->params->size, sizeof *all);
-    struct piece *list = state_weights(m->params, all, &n);
-    m->be->download_real(m->be, all, m->weights, m->params->size);
+    float *all = memory_alloc_array(m->sizes.weights, sizeof *all);
+    struct piece *list = state_weights(m, all, &n);
+    m->be->download_real(m->be, all, m->weights, m->sizes.weights);
     for (int i = 0; i < n; i++)
         for (size_t k = 0; k < list[i].n; k++) wrong += list[i].data[k] != filled(m, &list[i], k);
     memory_free(list);

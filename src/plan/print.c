@@ -10,7 +10,7 @@
 static const struct {
     enum shard_kind kind;
     const char *name;
-} shards[] = {{SHARD_NONE, "none"}, {SHARD_OPTIMIZER, "optimizer"}};
+} shards[] = {{SHARD_NONE, "none"}, {SHARD_OPTIMIZER, "optimizer"}, {SHARD_FULL, "full"}};
 enum { SHARDS = sizeof shards / sizeof *shards, RECOMPUTES = RECOMPUTE_LAYER + 1 };
 
 /* Everything, for both forms of output. */
