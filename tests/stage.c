@@ -11,6 +11,7 @@
 #include "train/step.h"
 #include "trial.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CAPACITY = 40, MICRO_STEPS = 3, STEPS = 2, V = 37, MOST = 512 };
@@ -19,11 +20,11 @@ static const char base_deck[] =
     "num_train_steps: 2\ngrad_acc_steps: 3\nbackend: cpu\n"
     "dataset: {path: unused, alphabet: bytes, max_seq_length: 40, token_micro_batch_size: 40}\n"
     "router: {z_loss_coef: 0.1}\noptimizer: {lr: 1e-2, max_grad_norm: 1}\n"
-    "model: {vocab_size: 37, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 3,\n"
+    "model: {vocab_size: 37, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 3,\n"
     "  num_local_experts: 4, initializer_range: 0.3, router_aux_loss_coef: 0.5, ";
 
 /* On four ranks a head of width 2 has fewer rows of keys than ranks: kept whole, but part of a
- * matrix that is not. */
+ * matrix that is not. (It is nothing for a GPU.) */
 static const char *const variants[] = {
     "num_attention_heads: 4, num_key_value_heads: 1, head_dim: 2}\n",
     "num_attention_heads: 2, tie_word_embeddings: true}\nmemory.recompute: layer\n",
@@ -281,6 +282,12 @@ static void check_sent(struct trial *t, const char *name, double weights, double
            all[1], w, g);
 }
 
+/* Elsewhere work beside is late by itself. */
+static int on_cpu(void) {
+    const char *name = getenv("TEST_BACKEND");
+    return !name || strcmp(name, "cpu") == 0;
+}
+
 static void open_trial(struct trial *t, int dp, int ep, const char *variant, const char *shard) {
     char *deck = memory_format("%s%sparallelism.shard: %s\n", base_deck, variant, shard);
     trial_open(t, MPI_COMM_WORLD, dp, ep, deck);
@@ -309,7 +316,7 @@ static void check(int dp, int ep, int variant) {
            of_loss);
     tap_ok(kept_once(&t), "%s: what is split is kept once over the ranks", name);
     trial_close(&t);
-    late = 1;
+    late = on_cpu();
     open_trial(&t, dp, ep, variants[variant], "full");
     watch(t.m);
     later = run(&t);
@@ -338,10 +345,10 @@ static void check(int dp, int ep, int variant) {
 /* On one rank nothing is split. */
 static void check_alone(void) {
     struct trial t;
-    open_trial(&t, 1, 1, variants[0], "none");
+    open_trial(&t, 1, 1, variants[1], "none");
     struct outcome none = run(&t);
     trial_close(&t);
-    open_trial(&t, 1, 1, variants[0], "full");
+    open_trial(&t, 1, 1, variants[1], "full");
     struct outcome full = run(&t);
     tap_ok(memcmp(&full, &none, offsetof(struct outcome, grads)) == 0 &&
                memcmp(full.grads, none.grads, full.n * sizeof *full.grads) == 0,
@@ -357,7 +364,7 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     if (n_ranks == 1) check_alone();
     for (int ep = 1; ep <= n_ranks / 2 || (n_ranks == 2 && ep <= 2); ep *= 2)
-        for (int v = 0; v < 3; v++) check(n_ranks / ep, ep, v);
+        for (int v = on_cpu() ? 0 : 1; v < 3; v++) check(n_ranks / ep, ep, v);
     tap_ok(memory_live() == 0, "all memory is freed");
     return tap_close();
 }

@@ -104,7 +104,9 @@ static void print_time(const struct plan *p, const struct plan_rates *rates, con
                        FILE *out) {
     struct plan_time t = time_of(p, rates, r);
     char buf[2][32];
-    fprintf(out, "\na step would take, with nothing overlapping\n");
+    fprintf(out, "\na step would take, with %s overlapping\n",
+            p->config->parallelism.shard == SHARD_FULL ? "passes, weights and gradients"
+                                                       : "nothing");
     for (int k = 0; k < N_PLAN_PHASES; k++)
         if (t.seconds[k] > 0) fprintf(out, "  %-26s%8.3f s\n", plan_phase_name(k), t.seconds[k]);
     fprintf(out, "  %-26s%8.3f s   %s tokens/s a rank, %s tokens a day, %.1f %% of it computing\n",
