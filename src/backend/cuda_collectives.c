@@ -17,7 +17,7 @@
 
 struct cuda_comm {
     ncclComm_t world, dp, ep;
-    ncclComm_t world_beside, dp_beside; /* after cuda_collectives_beside */
+    ncclComm_t world_beside, dp_beside; /* after cuda_collectives_beside; NULL: dp is world */
 };
 
 /* NCCL's communicator of the same ranks. Collective over comm. */
@@ -43,7 +43,8 @@ static ncclComm_t of(const struct backend *be, MPI_Comm comm) {
     assert(comm == g->world || comm == g->dp || comm == g->ep);
     assert(!aside || comm != g->ep || g->ep_size == 1);
     if (comm == g->world) return aside ? c->world_beside : c->world;
-    if (comm == g->dp) return aside ? c->dp_beside : c->dp;
+    if (comm == g->dp && aside) return g->ep_size == 1 ? c->world_beside : c->dp_beside;
+    if (comm == g->dp) return c->dp;
     return c->ep;
 }
 
@@ -145,7 +146,7 @@ static void collectives_open(struct backend *be) {
 void cuda_collectives_beside(struct backend *be) {
     struct cuda_comm *c = cuda_state(be)->comm;
     c->world_beside = comm_open(be->grid->world);
-    c->dp_beside = comm_open(be->grid->dp);
+    if (be->grid->ep_size > 1) c->dp_beside = comm_open(be->grid->dp);
 }
 
 void cuda_collectives_close(struct backend *be) {

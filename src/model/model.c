@@ -31,7 +31,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                                   .attention = m->attention,
                                   .theta = s.theta,
                                   .backward = with_gradients,
-                                  .beside = shard == SHARD_FULL});
+                                  .beside = stages_wanted(m)});
     rows = be->moe_rows(be, m->moe);
     m->weights = be->alloc(be, m->sizes.weights * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
@@ -55,7 +55,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->logits = be->alloc(be, N * E * sizeof(float));
     m->y = be->alloc(be, rows * D * r);
     if (!with_gradients) return m;
-    if (shard == SHARD_FULL) stages_new(m);
+    stages_new(m);
     m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
     m->dxn = be->alloc(be, N * D * r);

@@ -37,7 +37,14 @@ int stage_of(const struct model *m, int i) {
     return STAGE_NONE;
 }
 
+int stages_wanted(const struct model *m) {
+    int n = 0;
+    for (int i = 0; i < m->params->n; i++) n += m->shares[i].staged;
+    return n > 0;
+}
+
 void stages_new(struct model *m) {
+    if (!stages_wanted(m)) return;
     struct stages *s = memory_alloc(sizeof *s);
     struct backend *be = m->be;
     int list[MOST];

@@ -5,7 +5,7 @@
  * ranks is added to the shares. Without stages (m->stages NULL) everything here does nothing; a
  * model that only evaluates has none. Used by the model's own files and tests.
  *
- * Stage k uses rooms k mod 2. Collective, on the ranks of share_group, all in the same order. */
+ * Stage k uses rooms k mod 2. Collective, over world, all in the same order. */
 #ifndef REGULON_MODEL_STAGE_H
 #define REGULON_MODEL_STAGE_H
 #include "model/model.h"
@@ -29,7 +29,8 @@ static inline int stage_head(const struct model *m) {
     return m->s.L + 1;
 }
 
-/* m->stages, where shares are staged. */
+/* 1: some tensors are staged. stages_new: m->stages then. */
+int stages_wanted(const struct model *m);
 void stages_new(struct model *m);
 void stages_free(struct model *m);
 
