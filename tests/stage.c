@@ -312,7 +312,7 @@ static void check(int dp, int ep, int variant) {
         of_loss = fmax(of_loss, trial_error(at_once.norm[s], none.norm[s]));
     }
     of_loss = fmax(of_loss, trial_error(at_once.evaluated, none.evaluated));
-    tap_ok(of_loss < 1e-6, "%s: losses and norms of %d steps, and an evaluation: %.1e", name, STEPS,
+    tap_ok(of_loss < 1e-5, "%s: losses and norms of %d steps, and an evaluation: %.1e", name, STEPS,
            of_loss);
     tap_ok(kept_once(&t), "%s: what is split is kept once over the ranks", name);
     trial_close(&t);

@@ -113,39 +113,30 @@ void model_free(struct model *m) {
     memory_free(m);
 }
 
-struct range {
-    size_t first, n;
-};
-
-static struct range overlap(size_t a, size_t a_n, size_t b, size_t b_n) {
-    size_t first = a > b ? a : b, end = a + a_n < b + b_n ? a + a_n : b + b_n;
-    return (struct range){first, first < end ? end - first : 0};
-}
-
-/* Values [first, first + n) of this rank's part of parameter i: what is kept of them, and of the
- * masters what is among them. */
+/* Values [first, first + n) of what is kept of parameter i, and of the masters what is among them.
+ */
 static void put(struct model *m, int i, size_t first, size_t n, const float *values) {
     const struct share *s = &m->shares[i];
-    struct range kept = overlap(s->kept_first, s->kept_n, first, n),
-                 own = overlap(s->first, s->n, first, n);
-    if (kept.n)
-        m->be->upload_real(m->be,
-                           real_at(m->be, m->weights, s->weight + kept.first - s->kept_first),
-                           values + (kept.first - first), kept.n);
-    if (m->masters && own.n)
-        m->be->upload(m->be, model_master(m, i) + (own.first - s->first),
-                      values + (own.first - first), own.n * sizeof *values);
+    size_t from = first > s->first ? first : s->first,
+           to = first + n < s->first + s->n ? first + n : s->first + s->n;
+    m->be->upload_real(m->be, real_at(m->be, m->weights, s->weight + (first - s->kept_first)),
+                       values, n);
+    if (m->masters && from < to)
+        m->be->upload(m->be, model_master(m, i) + (from - s->first), values + (from - first),
+                      (to - from) * sizeof *values);
 }
 
 void model_init(struct model *m, uint64_t seed) {
     enum { SOME = 1 << 18 };
     float *values = memory_alloc_array(SOME, sizeof *values);
-    for (int i = 0; i < m->params->n; i++)
-        for (size_t at = 0, n, all = m->params->list[i].n; at < all; at += n) {
-            n = all - at < SOME ? all - at : SOME;
+    for (int i = 0; i < m->params->n; i++) {
+        const struct share *s = &m->shares[i];
+        for (size_t at = s->kept_first, n, end = at + s->kept_n; at < end; at += n) {
+            n = end - at < SOME ? end - at : SOME;
             params_init(m->params, i, seed, at, n, values);
             put(m, i, at, n, values);
         }
+    }
     memory_free(values);
     stages_forget(m);
 }
