@@ -260,16 +260,16 @@ void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]) {
     for (int i = 0; i < t->n; i++) {
         int dense = t->list[i].kind == PARAM_DENSE, size = dense ? p->ranks : p->dp_size;
         double others = (double)(size - 1) / size, n = (double)t->list[i].n;
-        if (whole ? shares[i].grad >= sizes.trained_grads : shares[i].frozen && !shares[i].staged)
-            continue;
-        double reduced = whole || shares[i].replicated ? 2 : 1, gathered = shares[i].gathered;
-        if (shares[i].staged) {
+        const struct share *own = &shares[i];
+        int trains = whole ? own->grad < sizes.trained_grads : !own->frozen;
+        double reduced = trains ? whole || own->replicated ? 2 : 1 : 0;
+        double gathered = trains && own->gathered;
+        if (own->staged) {
             reduced *= passes * (i == t->embed && i == t->head ? 2 : 1);
-            gathered = shares[i].replicated ? 0 : gathers(t, i, s.L, passes);
+            gathered = own->replicated ? 0 : gathers(t, i, s.L, passes);
         }
-        if (!shares[i].frozen || whole)
-            sent[dense ? PLAN_DENSE_GRADIENTS : PLAN_EXPERT_GRADIENTS] +=
-                others * n * sizeof(float) * reduced;
+        sent[dense ? PLAN_DENSE_GRADIENTS : PLAN_EXPERT_GRADIENTS] +=
+            others * n * sizeof(float) * reduced;
         sent[dense ? PLAN_DENSE_WEIGHTS : PLAN_EXPERT_WEIGHTS] +=
             others * n * (double)real_bytes * gathered;
     }
