@@ -184,3 +184,25 @@ extern "C" void real_from_float(enum real t, void *dst, const float *src, size_t
         });
     });
 }
+
+template <int W>
+static __global__ void __launch_bounds__(THREADS) add(float *sum, const float *x, size_t n) {
+    const int RUNS = EACH / W;
+    float a[RUNS][W], b[RUNS][W];
+#pragma unroll
+    for (int u = 0; u < RUNS; u++)
+        if (run_at<W>(u) < n) read_run(a[u], sum + run_at<W>(u)), read_run(b[u], x + run_at<W>(u));
+#pragma unroll
+    for (int u = 0; u < RUNS; u++) {
+        if (run_at<W>(u) >= n) break;
+        for (int j = 0; j < W; j++) a[u][j] += b[u][j];
+        write_run(sum + run_at<W>(u), a[u]);
+    }
+}
+
+extern "C" void add_floats(float *sum, const float *x, size_t n, cudaStream_t stream) {
+    in_runs(aligned16(sum) && aligned16(x), n, [&](auto run, size_t i, size_t count) {
+        add<run.value><<<blocks_for(count), THREADS, 0, stream>>>(sum + i, x + i, count);
+        check(cudaGetLastError());
+    });
+}

@@ -32,6 +32,9 @@ struct adamw_rule {
 void adamw_update(enum real t, float *master, void *weight, float *m, float *v, const float *grad,
                   const float *factor, size_t n, struct adamw_rule rule, cudaStream_t stream);
 
+/* sum[n] += x[n] */
+void add_floats(float *sum, const float *x, size_t n, cudaStream_t stream);
+
 /* dst[n] in the type = src[n] */
 void real_from_float(enum real t, void *dst, const float *src, size_t n, cudaStream_t stream);
 #ifdef __cplusplus

@@ -128,16 +128,23 @@ else
     # shellcheck disable=SC2086 # several words
     {
         run whole 50 $shares grad_acc_steps=2
-        for shard in none optimizer; do
+        for shard in none optimizer full; do
             run_on 2 "$shard" 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard checkpoint.save_every_n_steps=50 &&
                 close_losses whole.50.out "$shard.50.out" 0.002
             ok $? "two GPUs, data parallel, shard $shard: losses of one GPU with the same batches within 0.2 %"
         done
         run_on 2 again2 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 && same_model optimizer again2
         ok $? 'two GPUs twice: the same model to the bit'
+        run_on 2 again3 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full && same_model full again3
+        ok $? 'two GPUs twice, shard full: the same model to the bit'
         run optimizer 60 $shares && run none 60 $shares && same_model optimizer none &&
             numbers optimizer.60.out >optimizer.60 && numbers none.60.out >none.60 && [ -s none.60 ] && cmp -s optimizer.60 none.60
         ok $? 'checkpoints of both continue on one GPU, the same to the bit'
+        run full 60 $shares && close_losses optimizer.60.out full.60.out 0.002 &&
+            run_on 2 full 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 && run_on 2 none 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
+            close_losses full.70.out none.70.out 0.002
+        ok $? 'from shard full to one GPU and to shard optimizer, and from one GPU to shard full'
+        TEST_FP32=1 program stage.np1 'shard full, one GPU' && TEST_FP32=1 program stage.np2 'two GPUs, shard full'
         TEST_FP32=1 program golden.np2 'two GPUs, golden cases, FP32, data and expert parallel'
         TEST_EXCHANGE=nccl TEST_FP32=1 program golden.np2 'the same through NCCL'
         program recompute.np2 'two GPUs, recomputation'

@@ -193,8 +193,10 @@ int main(int argc, char **argv) {
     for (int ep = 1; ep <= n_ranks; ep *= 2) {
         check(n_ranks / ep, ep, "none", &plain, STEPS);
         check(n_ranks / ep, ep, "optimizer", &plain, few);
+        if (n_ranks < 4 || ep == 2 || argc > 1) check(n_ranks / ep, ep, "full", &plain, few);
         if (n_ranks < 4 || ep == 2 || argc > 1) check(n_ranks / ep, ep, "none", &other, few);
     }
     check_twice(n_ranks < 4 ? 1 : 2, n_ranks < 4 ? n_ranks : 2, "optimizer", few);
+    if (n_ranks > 1) check_twice(2, n_ranks / 2, "full", few);
     return tap_close();
 }

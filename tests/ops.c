@@ -439,6 +439,10 @@ static void test_optimizer(struct test *t) {
     t->most = 1e-6;
     BOTH(be->sum_squares(be, AT(norm), AT(grad), n));
     check(t, "sum_squares", &norm);
+    BOTH(be->add(be, AT(m), AT(grad), n));
+    check(t, "add", &m);
+    BOTH(be->add(be, (float *)AT(m) + 1, (float *)AT(grad) + 2, n - 2));
+    check(t, "add, elsewhere", &m);
     for (int k = 0; k < 3; k++) {
         BOTH(be->decide(be, AT(factor), (double *)AT(norm) + 1, 2, AT(norm), clip[k]));
         check(t, "decide", &factor);

@@ -84,6 +84,14 @@ has 'sent == {"tokens": 0, "dense_gradients": 4 * (41792 + 5 * 64) / 2, "dense_w
 ok $? 'dp 2: what a rank sends'
 plan 0 ./small.yaml --ranks 2 --json parallelism.shard=none && has 'sent["dense_gradients"] == 4 * 41792 and sent["dense_weights"] == 0 and d["shard"] == "none"'
 ok $? 'dp 2, shard none: all-reduces'
+# full: a rank keeps halves, and whole the norms; rooms for the head or a layer's tensors but the norms, 12544 + 24576, in BF16
+# and FP32. Of a step's 3 micro-batches each forward and backward pass gathers every layer, but that a backward pass finds the
+# last one, and a forward pass after it the first; the embedding 4 times, the head 3; each adds up the gradients of all.
+plan 0 ./small.yaml --ranks 2 --json parallelism.shard=full && has 'm["weights"] == 2 * (90944 + 5 * 64) / 2 and m["gradients"] == 2 * m["weights"]' &&
+    has 'm["rooms"] == 2 * (2 + 4) * (12544 + 24576) and d["memory"]["optimizer"]["rooms"] == 0 and m["moments"] == d["memory"]["optimizer"]["moments"]' &&
+    has 'sent["dense_weights"] == 7 * 8192 + (4 + 3) * 12544 and sent["expert_weights"] == (4 + 3) * 24576' &&
+    has 'sent["dense_gradients"] == 2 * (3 * (41792 - 5 * 64) + 2 * 5 * 64) and sent["expert_gradients"] == 2 * 3 * 49152'
+ok $? 'dp 2, shard full: memory, and what a rank sends'
 # 4 experts on 2 ranks, any 2 of them: the other rank has one of them with probability 1 - 2/4 1/3
 plan 0 ./small.yaml --json parallelism.ep_size=2 && has 'd["ranks"] == 2 and m["weights"] == 2 * (41792 + 49152 / 2) and abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (4 * 128 + 24)) - 1) < 1e-6'
 ok $? 'ep 2: weights, and tokens on their way'
@@ -109,6 +117,19 @@ done <<'EOT'
 4 2 215.0
 8 1 350.3
 EOT
+while read -r dp ep gb; do
+    "$regulon" plan L1_8x7B_ep parallelism.dp_size="$dp" parallelism.ep_size="$ep" parallelism.shard=full --json >out 2>err
+    has "round((m['weights'] + m['gradients'] + m['masters'] + m['moments'] + m['rooms']) / 1e9, 1) == $gb"
+    ok $? "Mixtral-8x7B, dp $dp x ep $ep, shard full: $gb GB of state"
+done <<'EOT'
+2 4 109.8
+4 2 114.1
+8 1 122.5
+EOT
+plan 0 L1_8x7B_ep parallelism.dp_size=8 parallelism.ep_size=1 parallelism.shard=full memory.recompute=layer && grep -q '^fits, with 1[0-9][.0-9]* GB left' out
+ok $? 'dp 8 x ep 1 fits on eight GPUs of 141 GB'
+plan 1 L1_8x7B_ep parallelism.dp_size=8 parallelism.ep_size=1 memory.recompute=layer && grep -q '^  12[0-9.]* GB *parallelism.shard=full$' out
+ok $? 'and is advised where it is not the deck'
 # at N 8192, H 32, G 8, K 128 cuDNN's scratch is 353 MiB; without it the embedding's 128 chunks of D are the largest
 plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 engine.experts=cublaslt --json && cp out a &&
     plan 0 L1_8x7B_ep parallelism.ep_size=8 dataset.token_micro_batch_size=8192 dataset.micro_batch_size= model.num_hidden_layers=1 engine.experts=cublaslt engine.attention=own --json &&
@@ -127,6 +148,12 @@ plan 0 ./small.yaml --json --ranks 4 parallelism.ep_size=2 --link 3 --network 2 
 ok $? 'within a node: the links'
 plan 0 ./small.yaml --json --ranks 4 parallelism.ep_size=4 --link 3 --network 2 --node-ranks 2 && has "[near(t['tokens'], sent['tokens'] * 2 / 3 / 2e9) and near(t['weights'], (sent['dense_weights'] + sent['expert_weights']) / 2e9) and near(t['total'], sum(t[k] for k in ('passes', 'optimizer', 'tokens', 'gradients', 'weights'))) and near(t['tokens_per_s_of_a_rank'], d['tokens_per_step'] / 4 / t['total']) for t, near in [(d['step_seconds'], lambda a, b: abs(a / b - 1) < 1e-9)]][0]"
 ok $? 'between nodes: the network, and rates of tokens'
+# beside the passes: T their time, a third of it forward, W and G what the links take; slow links, then fast ones
+plan 0 ./small.yaml --json --ranks 2 --link 0.001 --tflops 2 parallelism.shard=full && has "[near(t['weights'], W / 2 - T / 3) and near(t['gradients'], W / 2 + G - 2 * T / 3) for t, T, W, G, near in [(d['step_seconds'], d['flops_per_step'] / 2 / 2e12, (sent['dense_weights'] + sent['expert_weights']) / 1e6, (sent['dense_gradients'] + sent['expert_gradients']) / 1e6, lambda a, b: abs(a / b - 1) < 1e-9)]][0]" &&
+    plan 0 ./small.yaml --json --ranks 2 --tflops 0.001 parallelism.shard=full && has "d['step_seconds']['weights'] == d['step_seconds']['gradients'] == 0"
+ok $? 'shard full: what the passes do not hide'
+plan 0 ./small.yaml --ranks 2 parallelism.shard=full && grep -q '^a step would take, with passes, weights and gradients overlapping$' out
+ok $? 'which is said'
 plan 0 ./small.yaml --ranks 2 --link 284 && grep -q '^a step would take, with nothing overlapping$' out && grep -q '^  at 520 TFLOP/s, 284 GB/s within nodes of 8, 40 GB/s between them$' out && grep -q '^  gradients  *0.000 s$' out
 ok $? 'said to people'
 plan 0 ./small.yaml backend=cpu --json && has '"step_seconds" not in d'

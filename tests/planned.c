@@ -88,6 +88,8 @@ int main(int argc, char **argv) {
     for (int ep = 1; ep <= n; ep *= 2) {
         check(n / ep, ep, "parallelism.shard: none");
         check(n / ep, ep, "parallelism.shard: optimizer");
+        check(n / ep, ep, "parallelism.shard: full");
+        check(n / ep, ep, "parallelism.shard: full\ntrain.freeze: ['*.experts.*', '*q_proj*']");
         check(n / ep, ep, "router.balance_over: world");
         check(n / ep, ep, "memory.recompute: activation");
         check(n / ep, ep, "memory.recompute: layer");

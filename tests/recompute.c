@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "model/recompute.h"
+#include "model/stage.h"
 #include "tap.h"
 #include "trial.h"
 #include <math.h>
@@ -102,11 +103,13 @@ static double evaluated(const struct trial *t, const struct batch *b) {
     return loss;
 }
 
-static void open_trial(struct trial *t, const struct variant *v, int dp, int ep) {
+static void open_trial(struct trial *t, const struct variant *v, int dp, int ep,
+                       const char *shard) {
     char layers[20] = "all";
     if (v->layers != L) snprintf(layers, sizeof layers, "%d", v->layers);
-    char *deck = memory_format("%smemory: {recompute: %s, recompute_layers: %s}\n", base_deck,
-                               v->kind, layers);
+    char *deck = memory_format("%smemory: {recompute: %s, recompute_layers: %s}\n"
+                               "parallelism.shard: %s\n",
+                               base_deck, v->kind, layers, shard);
     trial_open(t, MPI_COMM_WORLD, dp, ep, deck);
     memory_free(deck);
 }
@@ -145,7 +148,7 @@ static uint64_t hash_layer(const struct trial *t, int l) {
 
 static struct result run(struct trial *t) {
     struct model *m = t->m;
-    struct result r = {.n = m->params->size, .bytes = trial_bytes(t)};
+    struct result r = {.n = m->sizes.grads, .bytes = trial_bytes(t)};
     struct batch *b = batch_new(CAPACITY);
     r.grads = memory_alloc_array(r.n, sizeof *r.grads);
     count_exchanges(t->be);
@@ -157,6 +160,7 @@ static struct result run(struct trial *t) {
         model_forward(m, b);
         r.waits += t->be->waits - waits;
         for (int l = L - 1; l >= 0 && i == 0; l--) {
+            stage_weights(m, stage_layer(l));
             recompute_layer(m, l);
             r.made[l] = hash_layer(t, l);
         }
@@ -165,6 +169,7 @@ static struct result run(struct trial *t) {
         model_backward(m, 1.0 / CAPACITY, 1.0 / MICRO_STEPS);
         r.waits += t->be->waits - waits;
     }
+    stages_finish(m);
     t->be->download(t->be, r.grads, m->grads, r.n * sizeof *r.grads);
     t->be->download(t->be, r.sums, m->sums, sizeof r.sums);
     const uint64_t *sent = t->be->sent(t->be);
@@ -217,10 +222,10 @@ static int64_t expected_waits(const struct backend *be) {
 }
 
 /* *repeats: two runs alike have the same bits; the first variant is none, and finds out. */
-static void check(const struct variant *v, int dp, int ep, const struct result *none,
-                  int *repeats) {
+static void check(const struct variant *v, int dp, int ep, const char *shard,
+                  const struct result *none, int *repeats) {
     struct trial t;
-    open_trial(&t, v, dp, ep);
+    open_trial(&t, v, dp, ep, shard);
     struct result r = run(&t);
     size_t saved = not_kept(&t) * (size_t)(v->layers - 1);
     int same = same_bits(&r, none);
@@ -241,9 +246,10 @@ static void check(const struct variant *v, int dp, int ep, const struct result *
     trial_close(&t);
 }
 
-static void check_grid(int dp, int ep) {
+static void check_grid(int dp, int ep, const char *shard) {
     struct trial t;
-    open_trial(&t, &variants[0], dp, ep);
+    open_trial(&t, &variants[0], dp, ep, shard);
+    tap_note("shard %s", shard);
     struct result none = run(&t);
     struct batch *b = batch_new(CAPACITY);
     double loss = 0, norm = 0;
@@ -261,7 +267,7 @@ static void check_grid(int dp, int ep) {
     batch_free(b);
     trial_close(&t);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
-        check(&variants[i], dp, ep, &none, &repeats);
+        check(&variants[i], dp, ep, shard, &none, &repeats);
     memory_free(none.grads);
 }
 
@@ -269,6 +275,9 @@ int main(int argc, char **argv) {
     int n_ranks;
     tap_open(&argc, &argv);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
-    for (int ep = 1; ep <= n_ranks; ep *= 2) check_grid(n_ranks / ep, ep);
+    for (int ep = 1; ep <= n_ranks; ep *= 2) {
+        check_grid(n_ranks / ep, ep, "optimizer");
+        if (n_ranks > 1) check_grid(n_ranks / ep, ep, "full");
+    }
     return tap_close();
 }

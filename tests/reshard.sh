@@ -2,6 +2,7 @@
 # A run of four ranks goes on on four, two and one, with the same batches and so the same losses; the whole tensors of a
 # checkpoint are seen through index.h5, each expert once; a number of ranks that cannot share the batch is refused.
 # shellcheck disable=SC2086 # $train is several words, $MPIEXEC may be
+srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$work" || exit 99
@@ -13,7 +14,7 @@ fi
 train="train L0_sanity train.verdict=false dataset.token_micro_batch_size=128 checkpoint.save_every_n_steps=4"
 regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=4 >out
 ok $? 'four steps on 2 x 2'
-cp -r on4 on2 && cp -r on4 on1 && cp -r on4 flat
+for to in on2 on1 flat full2 full4; do cp -r on4 $to; done
 regulon 4 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=2 num_train_steps=12 >out
 ok $? 'on on 2 x 2'
 regulon 2 $train checkpoint.ckpt_dir=on2 parallelism.ep_size=1 num_train_steps=12 >out && grep -q 'grad_acc_steps becomes 2' err
@@ -22,7 +23,13 @@ regulon 1 $train checkpoint.ckpt_dir=on1 parallelism.ep_size=1 num_train_steps=1
 ok $? 'on on 1 x 1, shard none'
 regulon 4 $train checkpoint.ckpt_dir=flat parallelism.ep_size=4 num_train_steps=12 >out
 ok $? 'on on 1 x 4'
-"$PYTHON3" - on4 on2 on1 flat <<'EOF_PYTHON'
+regulon 2 $train checkpoint.ckpt_dir=full2 parallelism.ep_size=1 num_train_steps=8 parallelism.shard=full >out && grep -q 'shard full$' err
+ok $? 'on on 2 x 1, shard full'
+regulon 4 $train checkpoint.ckpt_dir=full2 parallelism.ep_size=2 num_train_steps=12 >out
+ok $? 'and from there on 2 x 2, shard optimizer'
+regulon 4 $train checkpoint.ckpt_dir=full4 parallelism.ep_size=2 num_train_steps=12 parallelism.shard=full checkpoint.save_final_model=true >out
+ok $? 'on on 2 x 2, shard full'
+"$PYTHON3" - on4 on2 on1 flat full2 full4 <<'EOF_PYTHON'
 import sys, h5py
 curves = [h5py.File(run + "/metrics.h5")["steps/loss"][:] for run in sys.argv[1:]]
 steps = [list(h5py.File(run + "/metrics.h5")["steps/step"][:]) for run in sys.argv[1:]]
@@ -59,6 +66,17 @@ for folder in sys.argv[1:]:
                     assert len({e.tobytes() for e in tensor[...]}) == tensor.shape[0] == 4, name
 EOF_PYTHON
 ok $? 'index.h5 shows every tensor whole, and all experts, which differ'
+# weights that are kept in shares: the model saved whole is the checkpoint's; a new run begins with it; eval keeps it whole
+regulon 2 export full4/step_000000012 -o exported >out && diff -r exported full4/final_model
+ok $? 'shard full: the final model is that of the checkpoint'
+regulon 4 train full4/used.yaml checkpoint.ckpt_dir=tuned checkpoint.init_from=full4 parallelism.ep_size=2 num_train_steps=1 optimizer.lr=0 checkpoint.save_final_model=true >out &&
+    cmp tuned/final_model/model.safetensors full4/final_model/model.safetensors
+ok $? 'shard full: begun with the weights of a run'
+held_out=validation.data_path=$srcdir/input/genomes/lambda_virus.fa.gz
+regulon 2 eval full4 --json "$held_out" >out && regulon 2 eval full4 --json "$held_out" parallelism.shard=none >out2 && cmp out out2
+ok $? 'shard full: evaluated'
+regulon 4 train L0_sanity checkpoint.ckpt_dir=verdict parallelism.ep_size=2 parallelism.shard=full >out && grep -q '^# verdict: this machine trains as it should$' out
+ok $? 'shard full: the verdict'
 regulon 3 $train checkpoint.ckpt_dir=on4 parallelism.ep_size=1 num_train_steps=14 >out
 [ $? = 78 ] && grep -q '^regulon: the run has 4 micro-batches a step, which 3 ranks cannot share; 2 or 4 can' err
 ok $? 'three ranks cannot share four micro-batches: refused, with those that can'

@@ -64,5 +64,6 @@ int main(int argc, char **argv) {
     tap_open(&argc, &argv);
     check(2, 1, "optimizer");
     check(1, 2, "none");
+    check(2, 1, "full");
     return tap_close();
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
+#include "model/stage.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,20 @@ void trial_poison(struct trial *t) {
         t->be->upload(t->be, p, poison, t->rooms[i].bytes);
         memory_free(poison);
     }
+    stages_forget(t->m);
+}
+
+void trial_gradient(const struct model *m, int i, float *whole) {
+    const struct share *s = &m->shares[i];
+    MPI_Comm group = share_group(m->be->grid, &m->params->list[i]);
+    int size, at = 0;
+    m->be->download(m->be, whole + s->first, model_own_grad(m, i), s->n * sizeof *whole);
+    if (s->n == m->params->list[i].n) return;
+    MPI_Comm_size(group, &size);
+    int *counts = memory_alloc_array((size_t)size * 2, sizeof *counts), *places = counts + size;
+    for (int r = 0; r < size; at += counts[r++]) counts[r] = (int)s->counts[r], places[r] = at;
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole, counts, places, MPI_FLOAT, group);
+    memory_free(counts);
 }
 
 size_t trial_bytes(const struct trial *t) {
@@ -124,7 +139,7 @@ static XXH64_hash_t hash_room(const struct trial *t, const void *p, size_t bytes
 uint64_t trial_hash(const struct trial *t) {
     const struct model *m = t->m;
     size_t state = m->sizes.moments * sizeof(float);
-    XXH64_hash_t h = hash_room(t, m->weights, m->params->size * t->be->real_bytes, 0);
+    XXH64_hash_t h = hash_room(t, m->weights, m->sizes.weights * t->be->real_bytes, 0);
     if (m->masters) h = hash_room(t, m->masters, m->sizes.masters * sizeof(float), h);
     h = hash_room(t, t->o->m, state, h);
     h = hash_room(t, t->o->v, state, h);

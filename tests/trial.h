@@ -38,6 +38,10 @@ void trial_close(struct trial *t);
  * not written shows. */
 void trial_poison(struct trial *t);
 
+/* The gradient of this rank's part of parameter i, whole[n] in host memory, after step_gradients.
+ * Collective over share_group. */
+void trial_gradient(const struct model *m, int i, float *whole);
+
 /* What the model has asked the backend for. */
 size_t trial_bytes(const struct trial *t);
 

@@ -96,6 +96,7 @@ struct work {
     struct attention_shape attention;
     double theta; /* of RoPE */
     int backward; /* 0: forward passes only */
+    int beside;   /* 1: there will be work beside */
 };
 
 /* A part of a micro-batch's work that a backend may record and replay: it is the same whenever all
@@ -117,6 +118,8 @@ enum clock {
     CLOCK_OPTIMIZER,
     N_CLOCKS
 };
+
+enum { BESIDE_TICKETS = 4 };
 
 struct backend {
     const char *name;
@@ -162,6 +165,17 @@ struct backend {
     enum clock (*clock)(struct backend *be, enum clock what);
     /* Seconds since the last call, by kind; after a download, which waits for the work. */
     void (*clock_read)(struct backend *be, double seconds[N_CLOCKS]);
+
+    /* ---- work beside other work ---- */
+    /* What is asked for between `beside` and `back` begins when what was asked for before is done,
+     * goes on beside what is asked for after `back`, and stretches of it follow one another. It may
+     * be copy, add, all_reduce, reduce_scatter and all_gather, and is not to be recorded. Of what
+     * it reads and writes nothing may be touched before `await` with the ticket that was given to
+     * `back`: what is asked for from then on begins when the last stretch with this ticket is done;
+     * at once, where there was none. reserve was told of it. */
+    void (*beside)(struct backend *be);
+    void (*back)(struct backend *be, int ticket); /* < BESIDE_TICKETS */
+    void (*await)(struct backend *be, int ticket);
 
     /* ---- work that is repeated ---- */
     /* 1: the work was recorded before and is enqueued. 0: the caller does it, and calls `recorded`
@@ -298,6 +312,8 @@ struct backend {
                  const real_t *x, const real_t *w, const int32_t *targets, const float *weights,
                  const float *scale, int N, int V, int D, int accumulate);
 
+    /* sum[n] += x[n], FP32 */
+    void (*add)(struct backend *be, float *sum, const float *x, size_t n);
     /* sum[0] += the sum of x[i]^2; FP64, fixed order */
     void (*sum_squares)(struct backend *be, double *sum, const float *x, size_t n);
     /* factor[0] = the clip factor min(1, max_norm / (sqrt(norm2[0]) + 1e-6)), 1 when max_norm is 0;

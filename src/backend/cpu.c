@@ -50,6 +50,16 @@ static int operations(struct backend *be, void (*work)(void *), void *context) {
     return 0;
 }
 
+/* All work is done when it is asked for. */
+static void beside(struct backend *be) {
+    (void)be;
+}
+
+static void with_ticket(struct backend *be, int ticket) {
+    (void)be;
+    (void)ticket;
+}
+
 void cpu_open(struct backend *be) {
     int n_threads = choose_threads(be->grid);
     be->name = "cpu";
@@ -59,6 +69,9 @@ void cpu_open(struct backend *be) {
     be->replay = replay;
     be->recorded = recorded;
     be->operations = operations;
+    be->beside = beside;
+    be->back = with_ticket;
+    be->await = with_ticket;
     be->real_bytes = sizeof(float);
     be->peak_side = 512;
     char *gemm = cpu_gemm_name();

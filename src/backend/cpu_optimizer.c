@@ -19,6 +19,12 @@ static void adamw(struct backend *be, float *master, real_t *weight, float *m, f
     }
 }
 
+static void add(struct backend *be, float *sum, const float *x, size_t n) {
+    (void)be;
+#pragma omp parallel for simd
+    for (size_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
 /* Blocks of fixed size, summed in order: the result does not depend on the number of threads. */
 static void sum_squares(struct backend *be, double *total, const float *x, size_t n) {
     (void)be;
@@ -51,6 +57,7 @@ static void decide(struct backend *be, float *factor, const double *values, int 
 
 void cpu_fill_optimizer(struct backend *be) {
     be->adamw = adamw;
+    be->add = add;
     be->sum_squares = sum_squares;
     be->decide = decide;
 }

@@ -100,6 +100,7 @@ static void reserve(struct backend *be, struct work w) {
     s->losses = be->alloc(be, bytes[CUDA_ROOM_LOSSES]);
     s->rope = rope_table(be, &w, bytes[CUDA_ROOM_ROPE]);
     cuda_exchange_reserve(be);
+    if (w.beside) cuda_beside_reserve(be);
     be->engines = memory_format("experts %s, attention %s, exchange %s", cuda_experts_name(be),
                                 cuda_attention_name(be), cuda_exchange_name(be));
 }
@@ -128,6 +129,7 @@ static void cuda_close(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     cuda_wait(be);
     cuda_graph_close(be);
+    cuda_beside_close(be);
     cuda_collectives_close(be);
     cuda_attention_close(be);
     cuda_experts_close(be);
@@ -179,5 +181,6 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     cuda_fill_optimizer(be);
     cuda_fill_collectives(be);
     cuda_fill_graph(be);
+    cuda_fill_beside(be);
     be->reserve = reserve;
 }

@@ -1,8 +1,9 @@
 /* The CUDA backend, within itself: each file fills its part of the table. One GPU a rank; all work
- * is enqueued on one stream, in order, and the experts' products on a few beside it. The host waits
- * in download, and so in moe_dispatch where tokens travel through NCCL or the experts' products are
- * asked for one by one; in upload with 64 MB on their way, which no step comes near, and after some
- * thousand turns of the clock; nowhere else. */
+ * is enqueued on one stream, in order, the experts' products on a few beside it, and what is asked
+ * for between `beside` and `back` on another. The host waits in download, and so in moe_dispatch
+ * where tokens travel through NCCL or the experts' products are asked for one by one; in upload with
+ * 64 MB on their way, which no step comes near, and after some thousand turns of the clock; nowhere
+ * else. */
 #ifndef REGULON_BACKEND_CUDA_H
 #define REGULON_BACKEND_CUDA_H
 #include "backend/backend.h"
@@ -15,8 +16,10 @@
 struct cuda_state {
     enum real real;
     int device;
-    cudaStream_t stream, sides[CUDA_SIDES];
+    cudaStream_t stream, sides[CUDA_SIDES]; /* stream: main, or beside */
     cudaEvent_t forked, joined[CUDA_SIDES];
+    cudaStream_t main, beside; /* cuda_beside.c */
+    cudaEvent_t asked, done[BESIDE_TICKETS];
     struct backend_options options;
     struct work work;                 /* what was reserved */
     struct cuda_upload *upload;       /* cuda_memory.c */
@@ -66,6 +69,7 @@ void cuda_fill_head(struct backend *be);
 void cuda_fill_optimizer(struct backend *be);
 void cuda_fill_collectives(struct backend *be);
 void cuda_fill_graph(struct backend *be);
+void cuda_fill_beside(struct backend *be); /* after the main stream is there */
 
 void cuda_memory_close(struct backend *be);
 void cuda_clock_close(struct backend *be);
@@ -81,6 +85,10 @@ const char *cuda_attention_name(const struct backend *be);
 /* Which kernels this micro-batch's documents get: a number for each choice there is. */
 int cuda_attention_choice(const struct backend *be);
 void cuda_collectives_close(struct backend *be);
+/* Collective over world: the communicators of the stream beside, and that stream with them. */
+void cuda_collectives_beside(struct backend *be);
+void cuda_beside_reserve(struct backend *be);
+void cuda_beside_close(struct backend *be);
 /* Rows of `bytes` bytes between the ranks of ep: rank r gets from_first[r] .. from_first[r + 1] - 1
  * of from, and what comes from it goes to to_first[r] .. of to. Collective over grid->ep. */
 void cuda_exchange_rows(struct backend *be, const void *from, const int *from_first, void *to,

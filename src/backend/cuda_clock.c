@@ -6,7 +6,7 @@
 #include <cuda_profiler_api.h>
 #include <string.h>
 
-enum { MARKS = 4096 };
+enum { MARKS = 16384 };
 
 struct cuda_clock {
     cudaEvent_t events[MARKS];

@@ -1,4 +1,5 @@
-/* Collectives through NCCL, on the main stream. Without NCCL only a group of one rank is served:
+/* Collectives through NCCL, on the main stream or the one beside it, each with communicators of its
+ * own. Without NCCL only a group of one rank is served:
  * cuda_refusal says so at the start. */
 #include "config.h"
 #include "backend/cuda.h"
@@ -16,6 +17,7 @@
 
 struct cuda_comm {
     ncclComm_t world, dp, ep;
+    ncclComm_t world_beside, dp_beside; /* after cuda_collectives_beside; NULL: dp is world */
 };
 
 /* NCCL's communicator of the same ranks. Collective over comm. */
@@ -34,10 +36,16 @@ static ncclComm_t comm_open(MPI_Comm comm) {
 
 /* NULL for a group of one. */
 static ncclComm_t of(const struct backend *be, MPI_Comm comm) {
-    const struct cuda_comm *c = cuda_state(be)->comm;
+    const struct cuda_state *s = cuda_state(be);
+    const struct cuda_comm *c = s->comm;
     const struct grid *g = be->grid;
+    int aside = s->stream != s->main;
     assert(comm == g->world || comm == g->dp || comm == g->ep);
-    return comm == g->world ? c->world : comm == g->dp ? c->dp : c->ep;
+    assert(!aside || comm != g->ep || g->ep_size == 1);
+    if (comm == g->world) return aside ? c->world_beside : c->world;
+    if (comm == g->dp && aside) return g->ep_size == 1 ? c->world_beside : c->dp_beside;
+    if (comm == g->dp) return c->dp;
+    return c->ep;
 }
 
 static void all_reduce_of(struct backend *be, MPI_Comm comm, void *x, size_t n, ncclDataType_t t) {
@@ -57,12 +65,24 @@ static void sum_double(struct backend *be, MPI_Comm comm, double *x, size_t n) {
     all_reduce_of(be, comm, x, n, ncclFloat64);
 }
 
+static int all_equal(const size_t *counts, int n) {
+    int equal = 1;
+    for (int i = 1; i < n; i++) equal &= counts[i] == counts[0];
+    return equal;
+}
+
 /* Shares of unequal size: one reduction to each rank, all in one group. */
 static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const size_t *counts) {
     ncclComm_t c = of(be, comm);
-    int size;
+    int rank, size;
     if (!c) return;
+    MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
+    if (all_equal(counts, size)) {
+        nccl_check(ncclReduceScatter(x, x + (size_t)rank * counts[0], counts[0], ncclFloat32,
+                                     ncclSum, c, cuda_state(be)->stream));
+        return;
+    }
     nccl_check(ncclGroupStart());
     for (int r = 0; r < size; x += counts[r], r++)
         if (counts[r])
@@ -73,10 +93,16 @@ static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const si
 
 static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
     ncclComm_t c = of(be, comm);
-    int size;
+    int rank, size;
     size_t at = 0;
     if (!c) return;
+    MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
+    if (all_equal(counts, size)) {
+        nccl_check(ncclAllGather(real_at(be, x, (size_t)rank * counts[0]), x,
+                                 counts[0] * be->real_bytes, ncclUint8, c, cuda_state(be)->stream));
+        return;
+    }
     nccl_check(ncclGroupStart());
     for (int r = 0; r < size; at += counts[r], r++)
         if (counts[r])
@@ -117,10 +143,16 @@ static void collectives_open(struct backend *be) {
     c->ep = comm_open(be->grid->ep);
 }
 
+void cuda_collectives_beside(struct backend *be) {
+    struct cuda_comm *c = cuda_state(be)->comm;
+    c->world_beside = comm_open(be->grid->world);
+    if (be->grid->ep_size > 1) c->dp_beside = comm_open(be->grid->dp);
+}
+
 void cuda_collectives_close(struct backend *be) {
     struct cuda_comm *c = cuda_state(be)->comm;
-    ncclComm_t all[] = {c->ep, c->dp, c->world};
-    for (int i = 0; i < 3; i++)
+    ncclComm_t all[] = {c->dp_beside, c->world_beside, c->ep, c->dp, c->world};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) nccl_check(ncclCommDestroy(all[i]));
     memory_free(c);
 }
@@ -162,6 +194,9 @@ void cuda_exchange_rows(struct backend *be, const void *from, const int *from_fi
     alone(be, be->grid->ep, (void *)(uintptr_t)from);
 }
 static void collectives_open(struct backend *be) {
+    (void)be;
+}
+void cuda_collectives_beside(struct backend *be) {
     (void)be;
 }
 void cuda_collectives_close(struct backend *be) {

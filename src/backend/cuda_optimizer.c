@@ -3,6 +3,10 @@
 #include "backend/cuda.h"
 #include "optimizer.h"
 
+static void add(struct backend *be, float *sum, const float *x, size_t n) {
+    add_floats(sum, x, n, cuda_state(be)->stream);
+}
+
 static void squares(struct backend *be, double *sum, const float *x, size_t n) {
     struct cuda_state *s = cuda_state(be);
     sum_squares(sum, x, n, s->scratch, s->stream);
@@ -28,6 +32,7 @@ static void adamw(struct backend *be, float *master, real_t *weight, float *m, f
 }
 
 void cuda_fill_optimizer(struct backend *be) {
+    be->add = add;
     be->sum_squares = squares;
     be->decide = decide;
     be->adamw = adamw;

@@ -271,6 +271,20 @@ static size_t parameters(const struct sizes *z) {
     return 3 * area(z->D, z->F);
 }
 
+static void make_add(struct data *d) {
+    data_change(d, PAIR_FLOAT, parameters(&d->z), 1);
+    data_read(d, PAIR_FLOAT, parameters(&d->z), 1);
+}
+
+static void run_add(struct data *d, struct backend *be, int side) {
+    be->add(be, P(0), P(1), parameters(&d->z));
+}
+
+static double cost_add(const struct sizes *z, double r) {
+    (void)r;
+    return 12 * (double)parameters(z);
+}
+
 static void make_squares(struct data *d) {
     data_read(d, PAIR_FLOAT, parameters(&d->z), 1);
     data_change(d, PAIR_DOUBLE, 1, 0);
@@ -330,6 +344,7 @@ const struct operation ops_dense[] = {
      1},
     {"head_loss", make_head, run_head, cost_head, 1},
     {"head", make_head_gradient, run_head_gradient, cost_head_gradient, 1},
+    {"add", make_add, run_add, cost_add, 0},
     {"sum_squares", make_squares, run_squares, cost_squares, 0},
     {"adamw", make_adamw, run_adamw, cost_adamw, 0},
 };

@@ -21,7 +21,7 @@ float *hf_read_bias(const char *folder, const struct shape *s);
  * bytes do not depend on the grid. Written as folder.tmp, fsynced, renamed; an older folder is
  * replaced. Collective over world; the tensors stream through rank 0, a few MB at a time. A failed
  * write ends the run with 74, the older folder untouched. */
-void hf_save(const struct model *m, const char *folder, int64_t step);
+void hf_save(struct model *m, const char *folder, int64_t step);
 
 /* The step of a folder that hf_save wrote, -1 for another one. One rank. */
 int64_t hf_step(const char *folder);

@@ -38,9 +38,12 @@ static void load(struct model *m, const char *folder) {
     struct params *all = params_new_whole(&m->s, m->config);
     struct hf_folder *f = hf_folder_open(folder);
     hf_folder_check(f, all);
-    float *weights = memory_alloc_array(p->size, sizeof *weights);
-    for (int i = 0; i < p->n; i++)
-        hf_folder_read(f, &p->list[i], 0, (int64_t)p->list[i].n, weights + p->list[i].offset);
+    float *weights = memory_alloc_array(m->sizes.weights, sizeof *weights);
+    for (int i = 0; i < p->n; i++) {
+        const struct share *s = &m->shares[i];
+        hf_folder_read(f, &p->list[i], (int64_t)s->kept_first, (int64_t)s->kept_n,
+                       weights + s->weight);
+    }
     model_put(m, weights);
     if (m->config->router.bias_rate > 0) load_bias(m, folder);
     memory_free(weights);

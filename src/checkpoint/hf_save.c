@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 /* The rank that sends a tensor: rank 0 for dense ones, for an expert the rank with dp_rank 0 that
- * has it; *element is its place in that rank's arena, the same layout on all. */
+ * has it; *element is its place in that rank's part of the parameter. */
 static int owner_of(const struct model *m, const struct hf_part *part, size_t *element) {
     const struct param *t = &m->params->list[part->param];
-    *element = t->offset + (size_t)part->first % t->n;
+    *element = (size_t)part->first % t->n;
     return (int)((size_t)part->first / t->n);
 }
 
@@ -26,20 +26,20 @@ static void sync_folder(const char *path) {
 }
 
 /* Streams every tensor from its owner through rank 0 into fd. Collective over world. */
-static void stream_tensors(const struct model *m, const struct hf_list *list, int fd,
-                           const char *path) {
+static void stream_tensors(struct model *m, const struct hf_list *list, int fd, const char *path) {
     enum { CHUNK = 1 << 22 }; /* elements */
     const struct grid *g = m->be->grid;
     float *buffer = memory_alloc_array(CHUNK, sizeof *buffer);
     for (int i = 0; i < list->n; i++) {
         size_t element;
         int owner = owner_of(m, &list->parts[i], &element);
+        const real_t *whole = model_whole(m, list->parts[i].param);
         for (int64_t done = 0, n; done < list->tensors[i].n; done += n) {
             n = list->tensors[i].n - done < CHUNK ? list->tensors[i].n - done : CHUNK;
             watchdog_progress();
             if (g->rank == owner)
-                m->be->download_real(m->be, buffer,
-                                     real_at(m->be, m->weights, element + (size_t)done), (size_t)n);
+                m->be->download_real(m->be, buffer, real_at(m->be, whole, element + (size_t)done),
+                                     (size_t)n);
             if (owner != 0 && g->rank == owner) MPI_Send(buffer, (int)n, MPI_FLOAT, 0, 0, g->world);
             if (g->rank != 0) continue;
             if (owner != 0)
@@ -80,7 +80,7 @@ static void save_bias(const struct model *m, const char *folder) {
     memory_free(t.name);
 }
 
-void hf_save(const struct model *m, const char *folder, int64_t step) {
+void hf_save(struct model *m, const char *folder, int64_t step) {
     struct params *p = params_new_whole(&m->s, m->config);
     struct hf_list list = hf_list_new(p, "F32");
     int rank = m->be->grid->rank, fd = -1;

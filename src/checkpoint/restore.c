@@ -171,8 +171,8 @@ static int load_step(struct model *m, const char *folder) {
     struct shard_header h;
     int n;
     if (!checkpoint_is_sound(g, folder, m->config)) return 0;
-    float *all = memory_alloc_array(m->params->size, sizeof *all);
-    struct piece *pieces = state_weights(m->params, all, &n);
+    float *all = memory_alloc_array(m->sizes.weights, sizeof *all);
+    struct piece *pieces = state_weights(m, all, &n);
     int loaded = all_well(g, read_state(m, NULL, folder, &h, pieces, n));
     if (loaded) model_put(m, all);
     memory_free(all);

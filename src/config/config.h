@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 enum backend_kind { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
-enum shard_kind { SHARD_NONE, SHARD_OPTIMIZER };
+enum shard_kind { SHARD_NONE, SHARD_OPTIMIZER, SHARD_FULL };
 enum aux_kind { AUX_LAYER, AUX_HF };
 enum recompute_kind { RECOMPUTE_NONE, RECOMPUTE_ACTIVATION, RECOMPUTE_LAYER };
 enum balance_kind { BALANCE_MICRO_BATCH, BALANCE_WORLD };

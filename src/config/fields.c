@@ -38,7 +38,7 @@ const struct field fields[] = {
 
     INT(parallelism.dp_size, "auto", 1, WIDE, "auto", "ranks", "Groups of ranks that hold copies of the experts: auto is ranks / ep_size."),
     INT(parallelism.ep_size, "1", 1, WIDE, NULL, "ranks", "Ranks over which the experts of a layer are spread."),
-    ENUM(parallelism.shard, "optimizer", "none|optimizer", "What is split over ranks instead of copied: optimizer splits master weights and moments."),
+    ENUM(parallelism.shard, "optimizer", "none|optimizer|full", "What is split over ranks instead of copied: optimizer splits master weights and moments, full weights and gradients, too, of which two layers are whole at a time."),
 
     ENUM(memory.recompute, "none", "none|activation|layer", "What the backward pass makes again instead of keeping it: copies alone, what costs little, or whole layers. The result does not change."),
     INT(memory.recompute_layers, "all", 0, 4096, "all", "layers", "How many layers memory.recompute is for, from the first on."),

@@ -26,10 +26,10 @@ void attention_backward(struct model *m, int layer) {
     struct layer_state *y = &m->layers[layer];
     const struct layer_params *p = &m->params->layers[layer];
     int N = m->N, D = m->s.D, HK = m->s.H * m->s.K, width = qkv_width(&m->s);
-    be->matmul_dw(be, model_grad(m, p->o), m->dx, y->attended, N, D, HK, m->has_grads);
+    be->matmul_dw(be, model_grad(m, p->o), m->dx, y->attended, N, D, HK, model_adds(m, p->o));
     be->matmul_dx(be, m->dattended, m->dx, model_weight(m, p->o), N, D, HK, /*accumulate=*/0);
     be->attention_backward(be, m->dqkv, m->dattended, y->attended, y->lse, y->qkv, m->attention);
     be->rope(be, m->dqkv, m->positions, m->attention, m->s.theta, N, /*inverse=*/1);
-    be->matmul_dw(be, model_grad(m, p->q), m->dqkv, y->xn1, N, width, D, m->has_grads);
+    be->matmul_dw(be, model_grad(m, p->q), m->dqkv, y->xn1, N, width, D, model_adds(m, p->q));
     be->matmul_dx(be, m->dxn, m->dqkv, model_weight(m, p->q), N, width, D, /*accumulate=*/0);
 }

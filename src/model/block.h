@@ -2,13 +2,24 @@
 #ifndef REGULON_MODEL_BLOCK_H
 #define REGULON_MODEL_BLOCK_H
 #include "model/model.h"
+#include "model/stage.h"
 
-/* Weight i of the table in compute type, its gradient in FP32. */
+/* Weight i of the table in compute type, its gradient in FP32; of a staged one, which must be of
+ * the stage that there is now, in that stage's rooms. */
 static inline real_t *model_weight(const struct model *m, int i) {
-    return real_at(m->be, m->weights, m->params->list[i].offset);
+    const struct share *s = &m->shares[i];
+    const struct stages *y = m->stages;
+    return s->staged ? real_at(m->be, y->weights[y->now % ROOMS], y->place[i])
+                     : real_at(m->be, m->weights, s->weight);
 }
 static inline float *model_grad(const struct model *m, int i) {
-    return m->grads + m->shares[i].grad;
+    const struct share *s = &m->shares[i];
+    const struct stages *y = m->stages;
+    return s->staged ? y->grads[y->now % ROOMS] + y->place[i] : m->grads + s->grad;
+}
+/* 1: the gradients of earlier micro-batches lie there, and are added to. */
+static inline int model_adds(const struct model *m, int i) {
+    return m->has_grads && !m->shares[i].staged;
 }
 
 /* m->delta = attention(xn1); dxn = its gradient given dx = gradient of delta. */

@@ -22,11 +22,11 @@ void experts_backward(struct model *m, int layer) {
     int N = m->N;
     be->moe_combine_backward(be, y->moe, m->y, m->dx, N);
     be->experts_down_backward(be, y->moe, y->z, m->dp_rows, model_grad(m, p->down), m->y, y->z,
-                              y->h, model_weight(m, p->down), m->has_grads);
+                              y->h, model_weight(m, p->down), model_adds(m, p->down));
     be->experts_up_backward(be, y->moe, m->y, model_grad(m, p->up), y->z, y->rows,
-                            model_weight(m, p->up), m->has_grads);
+                            model_weight(m, p->up), model_adds(m, p->up));
     be->moe_dispatch_backward(be, y->moe, m->dxn, m->dp, m->y, m->dp_rows, N);
     be->route_backward(be, m->dxn, model_grad(m, p->router), m->logits, &y->routing, m->dp,
                        m->dprobs + (size_t)layer * (size_t)m->s.E, m->dz, y->xn2,
-                       model_weight(m, p->router), N, m->moe, m->has_grads);
+                       model_weight(m, p->router), N, m->moe, model_adds(m, p->router));
 }

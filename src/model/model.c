@@ -4,6 +4,7 @@
 #include "grid/watchdog.h"
 #include "model/block.h"
 #include "model/recompute.h"
+#include "model/stage.h"
 #include <assert.h>
 #include <string.h>
 
@@ -11,10 +12,13 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                         int with_gradients) {
     struct model *m = memory_alloc(sizeof *m);
     struct shape s = shape_of(c);
+    enum shard_kind shard = (enum shard_kind)c->parallelism.shard;
+    if (!with_gradients && shard == SHARD_FULL) shard = SHARD_OPTIMIZER;
     m->config = c, m->be = be, m->s = s, m->depth = s.L, m->capacity = capacity;
     m->attention = (struct attention_shape){.H = s.H, .G = s.G, .K = s.K, .window = s.window};
     m->moe = (struct moe_shape){.D = s.D, .F = s.F, .E = s.E, .A = s.A, .capacity = capacity};
     m->params = params_new(&s, be->grid, c);
+    m->shares = shares_new(m->params, be->grid, c, shard, &m->sizes);
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
            r = be->real_bytes, HK = (size_t)(s.H * s.K), rows;
     be->reserve(be, (struct work){.N = capacity,
@@ -26,9 +30,10 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                                   .V = s.V,
                                   .attention = m->attention,
                                   .theta = s.theta,
-                                  .backward = with_gradients});
+                                  .backward = with_gradients,
+                                  .beside = stages_wanted(m)});
     rows = be->moe_rows(be, m->moe);
-    m->weights = be->alloc(be, m->params->size * r);
+    m->weights = be->alloc(be, m->sizes.weights * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
     m->counts = be->alloc(be, L * E * sizeof *m->counts);
     m->P = be->alloc(be, L * E * sizeof *m->P);
@@ -37,7 +42,6 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->sums = be->alloc(be, model_sums_bytes(m));
     m->host_sums = memory_alloc(model_sums_bytes(m));
     m->host_bias = memory_alloc_array(L * E, sizeof *m->host_bias);
-    m->shares = shares_new(m->params, be->grid, c, &m->sizes);
     recompute_new_layers(m, rows, with_gradients);
     m->tokens = be->alloc(be, N * sizeof(int32_t));
     m->targets = be->alloc(be, N * sizeof(int32_t));
@@ -51,6 +55,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->logits = be->alloc(be, N * E * sizeof(float));
     m->y = be->alloc_shared(be, rows * D * r);
     if (!with_gradients) return m;
+    stages_new(m);
     m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
     m->dxn = be->alloc(be, N * D * r);
@@ -99,6 +104,7 @@ void model_free(struct model *m) {
                          m->sums,
                          m->masters};
     recompute_free_layers(m);
+    stages_free(m);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     memory_free(m->host_sums);
     memory_free(m->host_bias);
@@ -107,14 +113,14 @@ void model_free(struct model *m) {
     memory_free(m);
 }
 
-/* Values [first, first + n) of this rank's part of parameter i, and of the masters what is among
- * them. */
+/* Values [first, first + n) of what is kept of parameter i, and of the masters what is among them.
+ */
 static void put(struct model *m, int i, size_t first, size_t n, const float *values) {
     const struct share *s = &m->shares[i];
     size_t from = first > s->first ? first : s->first,
            to = first + n < s->first + s->n ? first + n : s->first + s->n;
-    m->be->upload_real(m->be, real_at(m->be, m->weights, m->params->list[i].offset + first), values,
-                       n);
+    m->be->upload_real(m->be, real_at(m->be, m->weights, s->weight + (first - s->kept_first)),
+                       values, n);
     if (m->masters && from < to)
         m->be->upload(m->be, model_master(m, i) + (from - s->first), values + (from - first),
                       (to - from) * sizeof *values);
@@ -123,24 +129,41 @@ static void put(struct model *m, int i, size_t first, size_t n, const float *val
 void model_init(struct model *m, uint64_t seed) {
     enum { SOME = 1 << 18 };
     float *values = memory_alloc_array(SOME, sizeof *values);
-    for (int i = 0; i < m->params->n; i++)
-        for (size_t at = 0, n, all = m->params->list[i].n; at < all; at += n) {
-            n = all - at < SOME ? all - at : SOME;
+    for (int i = 0; i < m->params->n; i++) {
+        const struct share *s = &m->shares[i];
+        for (size_t at = s->kept_first, n, end = at + s->kept_n; at < end; at += n) {
+            n = end - at < SOME ? end - at : SOME;
             params_init(m->params, i, seed, at, n, values);
             put(m, i, at, n, values);
         }
+    }
     memory_free(values);
+    stages_forget(m);
+}
+
+real_t *model_own_weight(const struct model *m, int i) {
+    const struct share *s = &m->shares[i];
+    return real_at(m->be, m->weights, s->weight + (s->first - s->kept_first));
+}
+
+float *model_own_grad(const struct model *m, int i) {
+    const struct share *s = &m->shares[i];
+    return m->grads + s->grad + (s->first - s->kept_first);
 }
 
 float *model_master(const struct model *m, int i) {
-    const struct share *s = &m->shares[i];
-    return m->masters ? m->masters + s->state
-                      : (float *)m->weights + m->params->list[i].offset + s->first;
+    return m->masters ? m->masters + m->shares[i].state : (float *)model_own_weight(m, i);
+}
+
+real_t *model_whole(struct model *m, int i) {
+    if (m->shares[i].staged) stage_weights(m, stage_of(m, i));
+    return model_weight(m, i);
 }
 
 void model_put(struct model *m, const float *all) {
-    const struct params *p = m->params;
-    for (int i = 0; i < p->n; i++) put(m, i, 0, p->list[i].n, all + p->list[i].offset);
+    for (int i = 0; i < m->params->n; i++)
+        put(m, i, m->shares[i].kept_first, m->shares[i].kept_n, all + m->shares[i].weight);
+    stages_forget(m);
 }
 
 void model_publish(struct model *m) {
@@ -148,11 +171,11 @@ void model_publish(struct model *m) {
     for (int i = 0; i < m->params->n; i++) {
         const struct param *t = &m->params->list[i];
         const struct share *s = &m->shares[i];
-        be->round(be, real_at(be, m->weights, t->offset + s->first), model_master(m, i), s->n);
+        be->round(be, model_own_weight(m, i), model_master(m, i), s->n);
         if (s->gathered)
-            be->all_gather(be, share_group(be->grid, t), real_at(be, m->weights, t->offset),
-                           s->counts);
+            be->all_gather(be, share_group(be->grid, t), model_weight(m, i), s->counts);
     }
+    stages_forget(m);
 }
 
 static size_t n_doubles(const struct model *m) {
@@ -179,10 +202,12 @@ static void load_batch(struct model *m, const struct batch *b) {
     be->documents(be, b->cu_seqlens, b->n_documents);
 }
 
-/* 1: the backend has this pass recorded, and repeats it. */
+/* 1: the backend has this pass recorded, and repeats it. Not with stages: which rooms hold what at
+ * its start differs from pass to pass. */
 static int replays(struct model *m, const char *pass, int accumulate) {
-    return m->be->replay(
-        m->be, (struct recording){.owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
+    return !m->stages &&
+           m->be->replay(m->be, (struct recording){
+                                    .owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
 }
 
 /* The marks of a pass that is repeated: every rank sets the same ones, and others may not repeat
@@ -196,11 +221,13 @@ static void forward(struct model *m) {
     struct backend *be = m->be;
     const struct params *p = m->params;
     int N = m->N, D = m->s.D;
+    stage_forward(m, STAGE_EMBED);
     be->embed(be, m->x, model_weight(m, p->embed), m->tokens, N, D);
     const real_t *x = m->x, *delta = NULL;
     for (int l = 0; l < m->depth; l++) {
         struct layer_state *y = &m->layers[l];
         watchdog_phase(WATCHDOG_FORWARD, l);
+        stage_forward(m, stage_layer(l));
         be->add_norm(be, y->x1, y->xn1, y->rstd1, x, delta, model_weight(m, p->layers[l].norm1),
                      m->s.eps, N, D);
         attention_forward(m, l);
@@ -238,11 +265,13 @@ void model_forward(struct model *m, const struct batch *b) {
 }
 
 void model_loss(struct model *m, double *loss, double *each) {
+    stage_weights(m, stage_head(m));
     m->be->head(m->be, NULL, NULL, loss, each, m->xn, model_weight(m, m->params->head), m->targets,
                 m->target_weights, NULL, m->N, m->s.V, m->s.D, /*accumulate=*/0);
 }
 
 void model_logits(struct model *m, real_t *logits) {
+    stage_weights(m, stage_head(m));
     m->be->matmul(m->be, logits, m->xn, model_weight(m, m->params->head), m->N, m->s.V, m->s.D);
 }
 
@@ -253,6 +282,7 @@ void model_logits_of(struct model *m, const int *rows, int n, real_t *logits) {
     for (int i = 0; i < n; i++)
         be->copy(be, real_at(be, some, (size_t)i * D), real_at(be, m->xn, (size_t)rows[i] * D),
                  D * be->real_bytes);
+    stage_weights(m, stage_head(m));
     be->matmul(be, logits, some, model_weight(m, m->params->head), n, m->s.V, m->s.D);
 }
 
@@ -284,15 +314,18 @@ static void backward(struct model *m) {
     struct backend *be = m->be;
     const struct params *p = m->params;
     int N = m->N, D = m->s.D, L = m->s.L;
+    stage_backward(m, stage_head(m));
     be->head(be, m->dxn, model_grad(m, p->head), m->sums + SUMS_LOSS, NULL, m->xn,
              model_weight(m, p->head), m->targets, m->target_weights, m->loss_scale, N, m->s.V, D,
-             m->has_grads);
+             model_adds(m, p->head));
     be->zero(be, m->dx, (size_t)N * (size_t)D * be->real_bytes);
     be->norm_backward(be, m->dx, model_grad(m, p->norm), m->dxn, m->x, m->rstd,
                       model_weight(m, p->norm), N, D);
+    stage_reduce(m, stage_head(m));
     for (int l = L - 1; l >= 0; l--) {
         struct layer_state *y = &m->layers[l];
         watchdog_phase(WATCHDOG_BACKWARD, l);
+        stage_backward(m, stage_layer(l));
         recompute_layer(m, l);
         experts_backward(m, l);
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm2), m->dxn, y->x2, y->rstd2,
@@ -300,8 +333,11 @@ static void backward(struct model *m) {
         attention_backward(m, l);
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm1), m->dxn, y->x1, y->rstd1,
                           model_weight(m, p->layers[l].norm1), N, D);
+        stage_reduce(m, stage_layer(l));
     }
+    stage_backward(m, STAGE_EMBED);
     be->embed_backward(be, model_grad(m, p->embed), m->dx, m->tokens, N, D, m->s.V);
+    stage_reduce(m, STAGE_EMBED);
 }
 
 void model_backward(struct model *m, double loss_scale, double balance_weight) {
@@ -321,17 +357,20 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
     be->clock(be, CLOCK_OTHER);
 }
 
-/* What matrix products do not overwrite begins at zero. */
+/* What matrix products do not overwrite begins at zero, and what is added to in `stage_reduce`. */
 static int begins_at_zero(const struct model *m, int i) {
-    return m->params->list[i].group == GROUP_NORM ||
+    return m->shares[i].staged || m->params->list[i].group == GROUP_NORM ||
            (i == m->params->embed && m->params->embed != m->params->head);
 }
 
 void model_reset(struct model *m) {
     struct backend *be = m->be;
     be->zero(be, m->sums, model_sums_bytes(m));
-    for (int i = 0; i < m->params->n; i++)
-        if (begins_at_zero(m, i))
-            be->zero(be, model_grad(m, i), m->params->list[i].n * sizeof *m->grads);
+    stages_finish(m);
+    for (int i = 0; i < m->params->n; i++) {
+        const struct share *s = &m->shares[i];
+        if (begins_at_zero(m, i) && !(s->staged && s->frozen))
+            be->zero(be, m->grads + s->grad, s->kept_n * sizeof *m->grads);
+    }
     m->has_grads = 0;
 }

@@ -10,6 +10,8 @@
 #include "model/shape.h"
 #include "model/share.h"
 
+struct stages;
+
 /* What the backward pass of a layer needs of its forward pass. N = capacity; R rows at most
  * (moe_rows). Routing and moe are the layer's own, the others where memory.recompute says so: see
  * recompute.c. */
@@ -50,14 +52,15 @@ struct model {
                              wants m->x after them; set before the first one, which a backend may
                              have recorded afterwards */
     int capacity;         /* largest N */
-    real_t *weights;      /* [params->size] */
+    real_t *weights;      /* [sizes.weights] */
     struct share *shares; /* [params->n] what this rank updates */
     struct share_sizes sizes;
-    float *masters; /* [sizes.masters] FP32 weights of the shares; NULL where the weights
-                       themselves are FP32: see model_master */
-    float *grads;   /* [sizes.grads], NULL for a model that only evaluates */
-    int has_grads;  /* since model_reset: the next micro-batch adds, else it overwrites */
-    float *bias;    /* [L, E] selection bias of the router, backend memory */
+    struct stages *stages; /* stage.h; NULL: all tensors are kept whole */
+    float *masters;        /* [sizes.masters] FP32 weights of the shares; NULL where the weights
+                              themselves are FP32: see model_master */
+    float *grads;          /* [sizes.grads], NULL for a model that only evaluates */
+    int has_grads;         /* since model_reset: the next micro-batch adds, else it overwrites */
+    float *bias;           /* [L, E] selection bias of the router, backend memory */
     struct layer_state *layers;
     struct layer_state shared; /* the rooms of what layers do not keep; NULL where all do */
 
@@ -95,23 +98,33 @@ struct model {
 size_t model_sums_bytes(const struct model *m);
 uint32_t *model_sums_counts(const struct model *m, double *sums);
 
-/* Weights are not set. capacity: largest micro-batch in tokens. The caller frees it. */
+/* Weights are not set. capacity: largest micro-batch in tokens. Without gradients weights are kept
+ * whole, also with parallelism.shard full. The caller frees it. */
 struct model *model_new(const struct config *c, struct backend *be, int capacity,
                         int with_gradients);
 void model_free(struct model *m);
 void model_init(struct model *m, uint64_t seed); /* the weights that a run starts with */
 
-/* All weights of this rank from FP32 host memory, all[params->size]. */
+/* All weights that this rank keeps from FP32 host memory, all[sizes.weights], which lie as in
+ * m->weights. */
 void model_put(struct model *m, const float *all);
 
 /* The FP32 master weights of share i, [shares[i].n]; they may be the weights themselves. */
 float *model_master(const struct model *m, int i);
 
+/* The weights and the gradients of share i, [shares[i].n]. */
+real_t *model_own_weight(const struct model *m, int i);
+float *model_own_grad(const struct model *m, int i);
+
+/* Weight i, all of this rank's part; where it is not kept it is gathered, and there until the next
+ * call or pass. Collective over share_group; the same calls in the same order on all ranks. */
+real_t *model_whole(struct model *m, int i);
+
 /* The weights from the masters of all ranks. Collective over world. */
 void model_publish(struct model *m);
 
-/* Forward pass up to the last norm (m->xn[N, D]). Collective over grid->ep. The batch is borrowed.
- */
+/* Forward pass up to the last norm (m->xn[N, D]). Collective over grid->ep, and over world where
+ * weights are not kept whole. The batch is borrowed. */
 void model_forward(struct model *m, const struct batch *b);
 
 /* The same for documents that go on: a batch made with kept_append, whose keys and values join the
@@ -120,7 +133,9 @@ void model_forward(struct model *m, const struct batch *b);
 void model_continue(struct model *m, const struct batch *b, struct kept_all *kept);
 
 /* Adds weight * -log p over the batch's targets to loss[1], backend memory, FP64; each[N], the
- * same, or NULL: every token's part, 0 where its target does not count. After model_forward. */
+ * same, or NULL: every token's part, 0 where its target does not count. After model_forward; where
+ * weights are not kept whole it is collective over world, and so are model_logits and
+ * model_logits_of. */
 void model_loss(struct model *m, double *loss, double *each);
 
 /* The auxiliary losses of the micro-batch at this weight: their gradients for the backward pass,
@@ -129,7 +144,9 @@ void model_loss(struct model *m, double *loss, double *each);
 void model_balance(struct model *m, double weight);
 
 /* Loss and gradients of the micro-batch, added to m->grads and to the sums. Collective over
- * grid->ep, and over world when router.balance_over is world. loss_scale = 1 / W and balance_weight
+ * grid->ep, and over world when router.balance_over is world or weights are not kept whole: then
+ * the shares of the gradients of staged tensors are sums over the grid, others' are not.
+ * loss_scale = 1 / W and balance_weight
  * = 1 / M (or 1 / grad_acc_steps) as in rule 1: L = sum of w (-log p) / W + sum over micro-batches
  * of (aux + z) * balance_weight. After model_forward. */
 void model_backward(struct model *m, double loss_scale, double balance_weight);

@@ -7,9 +7,10 @@ MPI_Comm share_group(const struct grid *g, const struct param *t) {
     return t->kind == PARAM_DENSE ? g->world : g->dp;
 }
 
-static struct share share_of(const struct param *t, const struct grid *g, const struct config *c) {
+static struct share share_of(const struct param *t, const struct grid *g, const struct config *c,
+                             enum shard_kind shard) {
     int dense = t->kind == PARAM_DENSE, rank = dense ? g->rank : g->dp_rank,
-        size = dense ? g->n_ranks : g->dp_size, whole = c->parallelism.shard == SHARD_NONE;
+        size = dense ? g->n_ranks : g->dp_size, whole = shard == SHARD_NONE;
     struct share s = {.frozen = params_match(t, c->train.freeze),
                       .replicated = params_replicated(t->rows, size),
                       .counts = memory_alloc_array((size_t)size, sizeof *s.counts)};
@@ -24,6 +25,7 @@ static struct share share_of(const struct param *t, const struct grid *g, const 
     s.first = whole ? 0 : s.norm_first;
     s.n = whole ? t->n : s.counts[rank];
     s.gathered = !whole && !s.replicated && size > 1;
+    s.kept_n = t->n;
     return s;
 }
 
@@ -38,6 +40,28 @@ static int matrix_end(const struct params *p, int i) {
     return i;
 }
 
+/* A matrix is staged when one of its tensors is split: it must lie in one piece. */
+static void choose_staged(struct share *list, const struct params *p) {
+    for (int i = 0, end; i < p->n; i = end) {
+        int split = 0;
+        end = matrix_end(p, i);
+        for (int k = i; k < end; k++) split |= list[k].gathered;
+        for (int k = i; k < end && split; k++) {
+            struct share *s = &list[k];
+            s->staged = 1, s->gathered = 0;
+            s->kept_first = s->first, s->kept_n = s->n;
+        }
+    }
+}
+
+static void place_weights(struct share *list, const struct params *p, struct share_sizes *sizes) {
+    for (int i = 0; i < p->n; i++) {
+        int joined = p->list[i].joined && !list[i].staged;
+        list[i].weight = joined ? sizes->weights : aligned(sizes->weights);
+        sizes->weights = list[i].weight + list[i].kept_n;
+    }
+}
+
 /* Places the gradients of the matrices that are frozen, or of the others: those first. */
 static void place_grads(struct share *list, const struct params *p, int frozen,
                         struct share_sizes *sizes) {
@@ -47,7 +71,11 @@ static void place_grads(struct share *list, const struct params *p, int frozen,
         for (int k = i; k < end; k++) all_frozen &= list[k].frozen;
         if (all_frozen != frozen) continue;
         size_t at = aligned(sizes->trained_grads);
-        for (int k = i; k < end; k++) list[k].grad = at, at += p->list[k].n;
+        for (int k = i; k < end; k++) {
+            if (list[k].staged) at = aligned(at);
+            list[k].grad = at;
+            at += list[k].staged && list[k].frozen ? 0 : list[k].kept_n;
+        }
         if (p->list[i].kind == PARAM_DENSE) at = aligned(at);
         if (!frozen) sizes->trained_grads = at;
         if (!frozen && p->list[i].kind == PARAM_DENSE) sizes->dense_grads = at;
@@ -56,10 +84,12 @@ static void place_grads(struct share *list, const struct params *p, int frozen,
 }
 
 struct share *shares_new(const struct params *p, const struct grid *g, const struct config *c,
-                         struct share_sizes *sizes) {
+                         enum shard_kind shard, struct share_sizes *sizes) {
     struct share *list = memory_alloc_array((size_t)p->n, sizeof *list);
     memset(sizes, 0, sizeof *sizes);
-    for (int i = 0; i < p->n; i++) list[i] = share_of(&p->list[i], g, c);
+    for (int i = 0; i < p->n; i++) list[i] = share_of(&p->list[i], g, c, shard);
+    if (shard == SHARD_FULL) choose_staged(list, p);
+    place_weights(list, p, sizes);
     for (int frozen = 0; frozen < 2; frozen++) {
         for (int i = 0; i < p->n; i++) {
             if (list[i].frozen != frozen) continue;

@@ -1,6 +1,7 @@
 #include "config.h"
 #include "optim/optimizer.h"
 #include "base/memory.h"
+#include "model/stage.h"
 #include <math.h>
 
 struct optimizer *optimizer_new(struct model *m) {
@@ -27,6 +28,7 @@ void optimizer_reduce(struct optimizer *o, double *norm2) {
     struct backend *be = m->be;
     const struct params *p = m->params;
     int whole = m->config->parallelism.shard == SHARD_NONE;
+    stages_finish(m);
     if (whole) {
         size_t dense = m->sizes.dense_grads;
         be->all_reduce(be, be->grid->world, m->grads, dense);
@@ -38,9 +40,13 @@ void optimizer_reduce(struct optimizer *o, double *norm2) {
         float *grad = m->grads + s->grad;
         MPI_Comm group = share_group(be->grid, t);
         if (s->frozen) continue;
-        if (!whole && s->replicated) be->all_reduce(be, group, grad, t->n);
-        if (!whole && !s->replicated) be->reduce_scatter(be, group, grad, s->counts);
-        be->sum_squares(be, norm2, grad + s->norm_first, s->norm_n);
+        if (!whole && !s->staged) {
+            if (s->replicated)
+                be->all_reduce(be, group, grad, t->n);
+            else
+                be->reduce_scatter(be, group, grad, s->counts);
+        }
+        be->sum_squares(be, norm2, grad + (s->norm_first - s->kept_first), s->norm_n);
     }
 }
 
@@ -66,11 +72,11 @@ void optimizer_update(struct optimizer *o, double lr) {
         const struct share *s = &m->shares[i];
         if (s->frozen) continue;
         a.decay = decay_of(c, p);
-        be->adamw(be, model_master(m, i), real_at(be, m->weights, p->offset + s->first),
-                  o->m + s->state, o->v + s->state, m->grads + s->grad + s->first, o->factor, s->n,
-                  a);
+        be->adamw(be, model_master(m, i), model_own_weight(m, i), o->m + s->state, o->v + s->state,
+                  model_own_grad(m, i), o->factor, s->n, a);
         if (s->gathered)
-            be->all_gather(be, share_group(be->grid, p), real_at(be, m->weights, p->offset),
+            be->all_gather(be, share_group(be->grid, p), real_at(be, m->weights, s->weight),
                            s->counts);
     }
+    stages_forget(m);
 }

@@ -14,10 +14,10 @@ struct optimizer {
 struct optimizer *optimizer_new(struct model *m);
 void optimizer_free(struct optimizer *o);
 
-/* Sums the gradients over the grid, dense ones over the world, experts' over dp (each rank then
- * holds the sum of its share at least), and adds this rank's part of the squared norm to
- * norm2[1], backend memory: the sum over the world counts each logical parameter once. Collective
- * over world. */
+/* Sums the gradients over the grid, dense ones over the world, experts' over dp; those of staged
+ * tensors are summed already (each rank then holds the sum of its share at least), and adds this
+ * rank's part of the squared norm to norm2[1], backend memory: the sum over the world counts each
+ * logical parameter once. Collective over world. */
 void optimizer_reduce(struct optimizer *o, double *norm2);
 
 /* Update t + 1 at this rate with gradients times o->factor, then the new weights to all who hold

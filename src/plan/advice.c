@@ -65,7 +65,8 @@ static char *words_of(const struct plan *p, struct change x, const struct config
     if (c->parallelism.dp_size != d->parallelism.dp_size)
         text = join(text, memory_format("parallelism.dp_size=%" PRId64, c->parallelism.dp_size));
     if (x.shard != d->parallelism.shard)
-        text = join(text, memory_string("parallelism.shard=optimizer"));
+        text = join(text, memory_format("parallelism.shard=%s",
+                                        x.shard == SHARD_FULL ? "full" : "optimizer"));
     if (x.recompute != d->memory.recompute)
         text = join(text, memory_format("memory.recompute=%s", plan_recompute_name(x.recompute)));
     if (c->dataset.token_micro_batch_size != d->dataset.token_micro_batch_size)
@@ -139,12 +140,14 @@ static int try_ranks(const struct plan *p, struct change x, const struct told *t
 static int try_together(const struct plan *p, struct change x, const struct told *to) {
     int tokens = x.tokens, ep = x.ep_size, experts = (int)p->config->model.num_local_experts;
     int recompute = x.recompute;
-    x.shard = SHARD_OPTIMIZER;
+    if (x.shard == SHARD_NONE) x.shard = SHARD_OPTIMIZER;
+    int shard = x.shard;
     for (; x.ranks <= MOST_RANKS * p->ranks; x.ranks *= 2)
         for (x.tokens = tokens; x.tokens >= UNIT && x.tokens > tokens / 16; x.tokens /= 2)
             for (x.ep_size = ep; x.ep_size <= experts; x.ep_size++)
-                for (x.recompute = recompute; x.recompute <= RECOMPUTE_LAYER; x.recompute++)
-                    if (try(p, x, to)) return 1;
+                for (x.shard = shard; x.shard <= SHARD_FULL; x.shard++)
+                    for (x.recompute = recompute; x.recompute <= RECOMPUTE_LAYER; x.recompute++)
+                        if (try(p, x, to)) return 1;
     return 0;
 }
 
@@ -152,8 +155,7 @@ int plan_advise(const struct plan *p, plan_fits *fits, void *context) {
     struct told to = {.fits = fits, .context = context};
     struct change x = as_it_is(p), sharded = x;
     int n = 0;
-    sharded.shard = SHARD_OPTIMIZER;
-    if (x.shard == SHARD_NONE) n += try(p, sharded, &to);
+    while (n == 0 && ++sharded.shard <= SHARD_FULL) n += try(p, sharded, &to);
     n += try_recompute(p, x, &to);
     n += try_tokens(p, x, &to);
     n += try_ep_sizes(p, x, &to);

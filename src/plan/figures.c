@@ -7,6 +7,7 @@
 #include "checkpoint/state.h"
 #include "data/loader.h"
 #include "model/model.h"
+#include "model/stage.h"
 #include "optim/optimizer.h"
 #include "train/run.h"
 #include <string.h>
@@ -23,6 +24,7 @@ static const struct {
     [PLAN_GRADIENTS] = {"gradients", "gradients"},
     [PLAN_MASTERS] = {"masters", "master weights"},
     [PLAN_MOMENTS] = {"moments", "moments"},
+    [PLAN_ROOMS] = {"rooms", "two layers, whole"},
     [PLAN_STREAM] = {"stream", "activations: stream, norms"},
     [PLAN_ATTENTION] = {"attention", "activations: attention"},
     [PLAN_ROUTER] = {"router", "activations: router"},
@@ -121,6 +123,9 @@ static void take_model(struct backend *be, const struct model *m, double *bytes)
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         bytes[arrays[i].kind] += (double)count_take(be, arrays[i].array);
+    for (int r = 0; m->stages && r < ROOMS; r++)
+        bytes[PLAN_ROOMS] += (double)count_take(be, m->stages->weights[r]) +
+                             (double)count_take(be, m->stages->grads[r]);
     for (int l = 0; l < m->s.L; l++) take_layer(be, &m->layers[l], bytes);
 }
 
@@ -220,26 +225,54 @@ static double token_bytes(const struct plan *p, const struct shape *s, size_t re
            (double)p->config->grad_acc_steps;
 }
 
+/* How often a step gathers tensor i, which is staged: in each forward pass, and in each backward
+ * pass again, with three exceptions. A backward pass finds the head and the last layer in the rooms
+ * that the forward pass left; the embedding, which it brings and does not need, serves the next
+ * forward pass; and that one finds the first layer. A tied embedding is gathered twice, for both.
+ */
+static double gathers(const struct params *t, int i, int L, double passes) {
+    const struct layer_params *first = &t->layers[0], *last = &t->layers[L - 1];
+    const int of_first[] = {first->q,      first->k,  first->v,   first->o,
+                            first->router, first->up, first->down},
+              of_last[] = {last->q, last->k, last->v, last->o, last->router, last->up, last->down};
+    double n = 2 * passes;
+    if (i == t->embed || i == t->head)
+        return (i == t->embed ? passes + 1 : 0) + (i == t->head ? passes : 0);
+    for (int k = 0; k < 7; k++) {
+        if (i == of_first[k]) n -= passes - 1;
+        if (i == of_last[k]) n -= passes;
+    }
+    return n;
+}
+
 void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]) {
     struct grid g = grid_of(p);
     struct backend *be = counting(p, &g);
     struct shape s = shape_of(p->config);
     struct params *t = params_new(&s, &g, p->config);
+    enum shard_kind kind = (enum shard_kind)p->config->parallelism.shard;
     size_t real_bytes = be->real_bytes;
     struct share_sizes sizes;
-    struct share *shares = shares_new(t, &g, p->config, &sizes);
-    int whole = p->config->parallelism.shard == SHARD_NONE;
+    struct share *shares = shares_new(t, &g, p->config, kind, &sizes);
+    int whole = kind == SHARD_NONE;
+    double passes = (double)p->config->grad_acc_steps;
     memset(sent, 0, N_PLAN_LINKS * sizeof *sent);
     sent[PLAN_TOKENS] = token_bytes(p, &s, real_bytes);
     for (int i = 0; i < t->n; i++) {
         int dense = t->list[i].kind == PARAM_DENSE, size = dense ? p->ranks : p->dp_size;
         double others = (double)(size - 1) / size, n = (double)t->list[i].n;
-        if (whole ? shares[i].grad >= sizes.trained_grads : shares[i].frozen) continue;
+        const struct share *own = &shares[i];
+        int trains = whole ? own->grad < sizes.trained_grads : !own->frozen;
+        double reduced = trains ? whole || own->replicated ? 2 : 1 : 0;
+        double gathered = trains && own->gathered;
+        if (own->staged) {
+            reduced *= passes * (i == t->embed && i == t->head ? 2 : 1);
+            gathered = own->replicated ? 0 : gathers(t, i, s.L, passes);
+        }
         sent[dense ? PLAN_DENSE_GRADIENTS : PLAN_EXPERT_GRADIENTS] +=
-            others * n * sizeof(float) * (whole || shares[i].replicated ? 2 : 1);
-        if (shares[i].gathered)
-            sent[dense ? PLAN_DENSE_WEIGHTS : PLAN_EXPERT_WEIGHTS] +=
-                others * n * (double)real_bytes;
+            others * n * sizeof(float) * reduced;
+        sent[dense ? PLAN_DENSE_WEIGHTS : PLAN_EXPERT_WEIGHTS] +=
+            others * n * (double)real_bytes * gathered;
     }
     shares_free(shares, t->n);
     params_free(t);

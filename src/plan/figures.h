@@ -11,6 +11,7 @@ enum plan_kind {
     PLAN_GRADIENTS,
     PLAN_MASTERS,
     PLAN_MOMENTS,
+    PLAN_ROOMS,     /* shard full: weights and gradients that are whole for a while */
     PLAN_STREAM,    /* kept for the backward pass: the residual stream and its norms, */
     PLAN_ATTENTION, /* queries, keys, values, results, log-sum-exps, */
     PLAN_ROUTER,    /* probabilities and choices, */

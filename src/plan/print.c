@@ -10,7 +10,7 @@
 static const struct {
     enum shard_kind kind;
     const char *name;
-} shards[] = {{SHARD_NONE, "none"}, {SHARD_OPTIMIZER, "optimizer"}};
+} shards[] = {{SHARD_NONE, "none"}, {SHARD_OPTIMIZER, "optimizer"}, {SHARD_FULL, "full"}};
 enum { SHARDS = sizeof shards / sizeof *shards, RECOMPUTES = RECOMPUTE_LAYER + 1 };
 
 /* Everything, for both forms of output. */
@@ -102,7 +102,9 @@ static void print_time(const struct plan *p, const struct plan_rates *rates, con
                        FILE *out) {
     struct plan_time t = time_of(p, rates, r);
     char buf[2][32];
-    fprintf(out, "\na step would take, with nothing overlapping\n");
+    fprintf(out, "\na step would take, with %s overlapping\n",
+            p->config->parallelism.shard == SHARD_FULL ? "passes, weights and gradients"
+                                                       : "nothing");
     for (int k = 0; k < N_PLAN_PHASES; k++)
         if (t.seconds[k] > 0) fprintf(out, "  %-26s%8.3f s\n", plan_phase_name(k), t.seconds[k]);
     fprintf(out, "  %-26s%8.3f s   %s tokens/s a rank, %s tokens a day, %.1f %% of it computing\n",

@@ -36,15 +36,28 @@ static double tokens(const struct plan *p, const struct plan_rates *r, double by
     return here > there ? here : there;
 }
 
+/* Without layers that are made again. */
+static double once_through(const struct plan *p, const struct plan_rates *r) {
+    return plan_flops(p) / p->ranks / r->flops;
+}
+
 /* Of the passes a forward pass is a third; layers that are made again take another for them, at
  * most. */
 static double passes(const struct plan *p, const struct plan_rates *r) {
     const struct config *c = p->config;
     double L = (double)c->model.num_hidden_layers, again = (double)c->memory.recompute_layers,
-           once = plan_flops(p) / p->ranks / r->flops;
+           once = once_through(p, r);
     if (c->memory.recompute != RECOMPUTE_LAYER) return once;
     if (again == 0 || again > L) again = L;
     return once * (1 + again / L / 3);
+}
+
+/* Half of the weights comes beside the forward passes. */
+static void overlap(double *s, double forward) {
+    double backward = s[PLAN_PASSES] - forward, weights = s[PLAN_SENDS_WEIGHTS] / 2,
+           grads = weights + s[PLAN_SENDS_GRADIENTS];
+    s[PLAN_SENDS_WEIGHTS] = weights > forward ? weights - forward : 0;
+    s[PLAN_SENDS_GRADIENTS] = grads > backward ? grads - backward : 0;
 }
 
 struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained) {
@@ -58,6 +71,7 @@ struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates,
     s[PLAN_SENDS_GRADIENTS] =
         ring(p, rates, sent[PLAN_DENSE_GRADIENTS] + sent[PLAN_EXPERT_GRADIENTS]);
     s[PLAN_SENDS_WEIGHTS] = ring(p, rates, sent[PLAN_DENSE_WEIGHTS] + sent[PLAN_EXPERT_WEIGHTS]);
+    if (p->config->parallelism.shard == SHARD_FULL) overlap(s, once_through(p, rates) / 3);
     for (int i = 0; i < N_PLAN_PHASES; i++) t.total += s[i];
     t.tokens_per_s = plan_tokens(p) / p->ranks / t.total;
     t.efficiency = (s[PLAN_PASSES] + s[PLAN_OPTIMIZER]) / t.total;

@@ -1,5 +1,7 @@
 /* How long a step would take: a model of its parts, from rates that were measured on one GPU and
- * from those of links. Nothing overlaps in it, as nothing does in the program. */
+ * from those of links. They follow one another, but for parallelism.shard full: what travels beside
+ * a pass counts as far as it takes longer than the pass; that kernels share the GPU with it does
+ * not. */
 #ifndef REGULON_PLAN_TIME_H
 #define REGULON_PLAN_TIME_H
 #include "plan/figures.h"
@@ -19,11 +21,11 @@ struct plan_rates {
 struct plan_rates plan_rates_h200(int tokens);
 
 enum plan_phase {
-    PLAN_PASSES,       /* forward and backward, layers made again included */
-    PLAN_OPTIMIZER,    /* AdamW of this rank's share */
-    PLAN_SENDS_TOKENS, /* the exchange within the ep group */
-    PLAN_SENDS_GRADIENTS,
-    PLAN_SENDS_WEIGHTS,
+    PLAN_PASSES,          /* forward and backward, layers made again included */
+    PLAN_OPTIMIZER,       /* AdamW of this rank's share */
+    PLAN_SENDS_TOKENS,    /* the exchange within the ep group */
+    PLAN_SENDS_GRADIENTS, /* full: beside backward passes, with the weights that they gather */
+    PLAN_SENDS_WEIGHTS,   /* full: beside forward passes */
     N_PLAN_PHASES
 };
 const char *plan_phase_name(enum plan_phase phase); /* "passes": one word, for JSON */

@@ -125,6 +125,7 @@ static double training_tokens(const struct run_data *d) {
 
 static void first_lines(const struct run *r) {
     char buf[2][32], library[MPI_MAX_LIBRARY_VERSION_STRING];
+    static const char *const shards[] = {"none", "optimizer", "full"};
     int n;
     MPI_Get_library_version(library, &n);
     library[strcspn(library, "\n")] = 0;
@@ -133,7 +134,7 @@ static void first_lines(const struct run *r) {
              library, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
     log_info("grid", "%d ranks on %d node%s: dp_size %d x ep_size %d, shard %s", g->n_ranks,
              g->n_nodes, g->n_nodes == 1 ? "" : "s", g->dp_size, g->ep_size,
-             r->config->parallelism.shard == SHARD_NONE ? "none" : "optimizer");
+             shards[r->config->parallelism.shard]);
     log_info("backend", "%s (%s), %.1f GFLOP/s a rank in a matrix product; %s", r->be->name,
              r->be->details, r->peak_flops / 1e9, r->be->engines);
     log_info("model", "%s parameters, %s active a token",

@@ -3,27 +3,24 @@
 #include "base/die.h"
 #include "base/memory.h"
 #include <stdio.h>
+#include <string.h>
 #include <xxhash.h>
 
-/* One hash an expert of this rank, over all its layers' weights: hashes[E / ep_size]. */
+/* One hash an expert of this rank, over all its layers' weights: hashes[E / ep_size]. Collective.
+ */
 static void hash_experts(struct model *m, uint64_t *hashes) {
     const struct params *p = m->params;
-    int n = m->s.E / m->be->grid->ep_size;
-    for (int e = 0; e < n; e++) {
-        XXH3_state_t *state = XXH3_createState();
-        if (!state) die("out of memory");
-        XXH3_64bits_reset(state);
-        for (int i = p->n_dense; i < p->n; i++) {
-            const struct param *t = &p->list[i];
-            size_t size = t->n / (size_t)n, bytes = size * m->be->real_bytes;
-            void *w = memory_alloc(bytes);
-            m->be->download(m->be, w, real_at(m->be, m->weights, t->offset + (size_t)e * size),
-                            bytes);
-            XXH3_64bits_update(state, w, bytes);
-            memory_free(w);
+    size_t n = (size_t)(m->s.E / m->be->grid->ep_size);
+    memset(hashes, 0, n * sizeof *hashes);
+    for (int i = p->n_dense; i < p->n; i++) {
+        size_t size = p->list[i].n / n, bytes = size * m->be->real_bytes;
+        const real_t *all = model_whole(m, i);
+        void *w = memory_alloc(bytes);
+        for (size_t e = 0; e < n; e++) {
+            m->be->download(m->be, w, real_at(m->be, all, e * size), bytes);
+            hashes[e] = XXH3_64bits_withSeed(w, bytes, hashes[e]);
         }
-        hashes[e] = XXH3_64bits_digest(state);
-        XXH3_freeState(state);
+        memory_free(w);
     }
 }
 
