@@ -70,21 +70,21 @@ step() { # WORD...
     regulon 1 bench step L0_sanity $sizes "$@" >out
 }
 step dataset.path=null checkpoint.ckpt_dir=run --seconds 0.3 --csv step.csv && [ ! -e run ] && [ ! -e runs ] &&
-    [ "$(head -n 1 step.csv)" = engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,backward_seconds,optimizer_seconds,loss,memory_bytes,waits ]
+    [ "$(head -n 1 step.csv)" = engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,backward_seconds,optimizer_seconds,loss,memory_bytes,waits,exchange_seconds ]
 ok $? 'a step without data, nothing but the CSV file written'
 # shellcheck disable=SC2086 # several words
 flops=$(regulon 1 plan L0_sanity $sizes --json | sed -n 's/.*"flops_per_step": \([0-9.e+]*\).*/\1/p')
 awk -F, -v flops="$flops" 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
     NR == 2 { parts = ($7 + $8 + $9) / $4
-        bad = NF != 12 || $1 != "loop" || $2 < 1 || $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($7 > 0) ||
-            !($8 > 0) || !($9 > 0) || parts < 0.5 || parts > 1.5 || !($11 > 1e7) || $12 != 0 }
+        bad = NF != 13 || $1 != "loop" || $2 < 1 || $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($7 > 0) ||
+            !($8 > 0) || !($9 > 0) || parts < 0.5 || parts > 1.5 || !($11 > 1e7) || $12 != 0 || !($13 >= 0 && $13 < $4) }
     END { exit bad || NR != 2 }' step.csv
 ok $? 'rates are tokens, and FLOPs as regulon plan has them, by the time; its parts are within it'
 awk -F, 'NR == 2 { exit !($10 > 5.45 && $10 < 5.8) }' step.csv
 ok $? 'the loss of random tokens: ln 256 = 5.55'
 awk -v row="$(tail -n 1 step.csv)" 'BEGIN { split(row, c, ",") } function off(x, y, d) { return x < y - d || x > y + d }
-    !/^#/ { n++; bad += NF != 11 || $1 != c[1] || $2 != c[2] || off($3, c[4] * 1e3, 1e-3) || off($4, c[5], 1) || off($5, c[6], 1e-4) ||
-        off($6, c[7] * 1e3, 1e-3) || off($7, c[8] * 1e3, 1e-3) || off($8, c[9] * 1e3, 1e-3) || off($9, c[10], 1e-4) || off($10, c[11] / 1e9, 0.01) }
+    !/^#/ { n++; bad += NF != 12 || $1 != c[1] || $2 != c[2] || off($3, c[4] * 1e3, 1e-3) || off($4, c[5], 1) || off($5, c[6], 1e-4) ||
+        off($6, c[7] * 1e3, 1e-3) || off($7, c[8] * 1e3, 1e-3) || off($8, c[9] * 1e3, 1e-3) || off($9, c[10], 1e-4) || off($10, c[11] / 1e9, 0.01) || off($12, c[13] * 1e3, 1e-3) }
     END { exit bad > 0 || n != 1 }' out
 ok $? 'columns of the table, the same numbers'
 step model.initializer_range=1 --seconds 0.01 && awk '!/^#/ { exit !($9 > 10) }' out
@@ -96,7 +96,7 @@ ok $? 'a step that is not finite ends it'
 regulon 2 bench step L0_sanity ${sizes#* } parallelism.ep_size=2 --seconds 0.1 --csv two.csv >out && grep -q 'on dp 1 x ep 2: ' out &&
     [ "$(grep -c -v '^#' out)" = 1 ] &&
     awk -F, -v flops="$flops" 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
-        NR == 2 { bad = $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($10 > 5.45 && $10 < 5.8) } END { exit bad || NR != 2 }' two.csv
+        NR == 2 { bad = $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($10 > 5.45 && $10 < 5.8) || !($13 > 0 && $13 < $4) } END { exit bad || NR != 2 }' two.csv
 ok $? 'a step of two ranks: rates of one of them'
 regulon 2 bench comm --shape small --tokens 1,100 backend=cpu --seconds 0.05 --csv comm.csv >out && [ "$(grep -c -v '^#' out)" = 8 ] &&
     awk -F, 'NR > 1 { n++; bad += NF != 9 || $1 != "mpi" || $2 != (n == 1 ? 1 : 100) || $4 != $3 * 128 * 4 || !($5 > 0 && $6 > 0 && $7 > 0 && $8 > 0) || $9 != 0 }

@@ -218,24 +218,30 @@ static void dispatch(struct backend *be, struct moe *m, real_t *rows, const real
     struct cuda_state *s = cuda_state(be);
     struct cuda_peer *p = s->peer;
     struct peer_marks marks = {.at = at_all(be, m->row_p), .rows = m->rows};
+    cuda_exchange_begins(be);
     m->ids = r->ids;
     peer_rows(m->offsets, m->ends, m->row_of, p->sent, marks, p->order, p->boards, r->ids, r->p,
               s->scratch, N, m->s.E, m->s.A, be->row_unit, s->stream);
     push(be, m, rows, x, N);
+    cuda_exchange_ends(be);
 }
 
 static void spread(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
+    cuda_exchange_begins(be);
     peers_meet(cuda_state(be)->peer->boards, cuda_state(be)->stream);
     push(be, m, rows, x, N);
+    cuda_exchange_ends(be);
 }
 
 static void gather(struct backend *be, struct moe *m, real_t *out, const real_t *rows, int N) {
     struct cuda_state *s = cuda_state(be);
+    cuda_exchange_begins(be);
     peer_sum(s->real, (real_t *)(uintptr_t)rows, chain_of(m), m->offsets, m->n_local, m->s.D,
              s->stream);
     peers_meet(s->peer->boards, s->stream);
     peer_pull(s->real, out, at_all(be, rows), m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
               s->peer->blocks, s->stream);
+    cuda_exchange_ends(be);
 }
 
 /* The meeting of the rows' gather is that of their probabilities', too: those were there before it.

@@ -45,9 +45,9 @@ const char options_help[] =
     "regulon bench step DECK [--seconds S] [--csv FILE] [key=value ...]\n"
     "The whole training step of a deck's model, on the ranks of this job, by each engine for the experts (or by\n"
     "engine.experts), one after the other: 3 steps to warm up, then S seconds (2). Medians, in ms, of the slowest rank: of\n"
-    "the step, and of forward, backward, and optimizer with the gradient's norm. Tokens/s and TFLOP/s of a rank: the\n"
-    "model's, as MFU takes them. GB: in use on a rank, on the CPU at most. Waits: of the host for the device, a step. Tokens\n"
-    "and weights are random, documents have\n"
+    "the step, of forward, backward, and optimizer with the gradient's norm, and of the exchange of tokens, waiting\n"
+    "included. Tokens/s and TFLOP/s of a rank: the model's, as MFU takes them. GB: in use on a rank, on the CPU at most.\n"
+    "Waits: of the host for the device, a step. Tokens and weights are random, documents have\n"
     "dataset.max_seq_length tokens. No data is read and no run folder made: what the deck says of data, validation,\n"
     "checkpoints, logging and limits changes nothing.\n";
 /* clang-format on */

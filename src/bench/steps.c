@@ -21,7 +21,7 @@ struct bed {
     int64_t step;           /* steps so far */
 };
 
-enum time { TIME_STEP, TIME_FORWARD, TIME_BACKWARD, TIME_OPTIMIZER, N_TIMES };
+enum time { TIME_STEP, TIME_FORWARD, TIME_BACKWARD, TIME_EXCHANGE, TIME_OPTIMIZER, N_TIMES };
 
 struct result {
     int n;                 /* steps */
@@ -106,6 +106,7 @@ static struct step_sums take(struct bed *b, double times[N_TIMES]) {
     times[TIME_STEP] = MPI_Wtime() - start;
     times[TIME_FORWARD] = s.seconds[CLOCK_FORWARD];
     times[TIME_BACKWARD] = s.seconds[CLOCK_BACKWARD];
+    times[TIME_EXCHANGE] = s.seconds[CLOCK_EXCHANGE];
     times[TIME_OPTIMIZER] = s.seconds[CLOCK_REDUCE] + s.seconds[CLOCK_OPTIMIZER];
     MPI_Allreduce(MPI_IN_PLACE, times, N_TIMES, MPI_DOUBLE, MPI_MAX, b->model->be->grid->world);
     if (!s.finite && b->model->be->grid->rank == 0)
@@ -142,15 +143,15 @@ static void print_result(const struct result *r, const struct backend *be, doubl
                          FILE *csv) {
     const double *t = r->times;
     double per_s = r->tokens / t[TIME_STEP], rate = r->flops / t[TIME_STEP] / 1e12;
-    printf("%-10s %6d %10.3f %11.*f %8.*f %10.3f %10.3f %10.3f %8.4f %8.2f %6.4g\n", moe_engine(be),
-           r->n, t[TIME_STEP] * 1e3, per_s < 1e4 ? 1 : 0, per_s, rate < 1 ? 4 : 1, rate,
-           t[TIME_FORWARD] * 1e3, t[TIME_BACKWARD] * 1e3, t[TIME_OPTIMIZER] * 1e3, r->loss,
-           memory / 1e9, r->waits);
+    printf("%-10s %6d %10.3f %11.*f %8.*f %10.3f %10.3f %10.3f %8.4f %8.2f %6.4g %9.3f\n",
+           moe_engine(be), r->n, t[TIME_STEP] * 1e3, per_s < 1e4 ? 1 : 0, per_s, rate < 1 ? 4 : 1,
+           rate, t[TIME_FORWARD] * 1e3, t[TIME_BACKWARD] * 1e3, t[TIME_OPTIMIZER] * 1e3, r->loss,
+           memory / 1e9, r->waits, t[TIME_EXCHANGE] * 1e3);
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%d,%.0f,%.9g,%.9g,%.6g,%.9g,%.9g,%.9g,%.6f,%.0f,%.6g\n", moe_engine(be),
-                r->n, r->tokens, t[TIME_STEP], per_s, rate, t[TIME_FORWARD], t[TIME_BACKWARD],
-                t[TIME_OPTIMIZER], r->loss, memory, r->waits);
+        fprintf(csv, "%s,%d,%.0f,%.9g,%.9g,%.6g,%.9g,%.9g,%.9g,%.6f,%.0f,%.6g,%.9g\n",
+                moe_engine(be), r->n, r->tokens, t[TIME_STEP], per_s, rate, t[TIME_FORWARD],
+                t[TIME_BACKWARD], t[TIME_OPTIMIZER], r->loss, memory, r->waits, t[TIME_EXCHANGE]);
 }
 
 /* A line of the table, by rank 0. Closes be. Returns 1 when `auto` became grouped: cublaslt serves
@@ -174,11 +175,13 @@ static void print_heading(const struct config *c, const struct backend *be, FILE
         "tokens, documents of %lld\n",
         be->name, be->details, c->deck_name, be->grid->dp_size, be->grid->ep_size,
         (long long)c->grad_acc_steps, loader_capacity(c), (long long)c->dataset.max_seq_length);
-    printf("%-10s %6s %10s %11s %8s %10s %10s %10s %8s %8s %6s\n", "# engine", "steps", "ms",
-           "tokens/s", "TFLOP/s", "forward", "backward", "optimizer", "loss", "GB", "waits");
+    printf("%-10s %6s %10s %11s %8s %10s %10s %10s %8s %8s %6s %9s\n", "# engine", "steps", "ms",
+           "tokens/s", "TFLOP/s", "forward", "backward", "optimizer", "loss", "GB", "waits",
+           "exchange");
     if (csv)
-        fprintf(csv, "engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,"
-                     "backward_seconds,optimizer_seconds,loss,memory_bytes,waits\n");
+        fprintf(csv,
+                "engine,steps,tokens,step_seconds,tokens_per_s,tflops,forward_seconds,"
+                "backward_seconds,optimizer_seconds,loss,memory_bytes,waits,exchange_seconds\n");
 }
 
 void steps_run(const struct config *deck, const struct grid *g, double seconds, FILE *csv) {
