@@ -148,7 +148,12 @@ static int run(struct backend *be, const struct sizes *z, const struct comm_wish
     double s[N_PHASES];
     traffic_open(&t, be, z, wish->routing);
     const char *name = *way = way_of(be);
-    int wrong = is_wrong(&t, COMBINE) + is_wrong(&t, DISPATCH_BACKWARD);
+    int wrong = 0;
+    for (int without = 0; without < 2; without++) { /* ranks that have no tokens */
+        t.N = without && be->grid->rank % 2 ? 0 : z->N;
+        wrong += is_wrong(&t, COMBINE) + is_wrong(&t, DISPATCH_BACKWARD);
+    }
+    t.N = z->N;
     double copies = sent_to_others(&t), bytes = copies * z->D * (double)be->real_bytes;
     for (int k = 0; k < N_PHASES; k++)
         s[k] = time_of(be, t.at[OUT], exchange, &t, k, wish->seconds / N_PHASES);

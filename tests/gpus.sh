@@ -1,0 +1,80 @@
+#!/bin/sh
+# What `make check-gpu` runs on two GPUs of a host: data and expert parallel runs against one GPU, tokens over peer memory and
+# through NCCL, and a rank that is lost. In a build folder; skipped where there is one GPU.
+# shellcheck disable=SC2086 # $shares and others are several words
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/gpu_lib.sh
+. "$(dirname "$0")/gpu_lib.sh"
+[ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ] || { echo '1..0 # SKIP one GPU' && exit 0; }
+
+regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out && grep -q 'exchange peer memory' err
+ok $? 'expert parallel over peer memory, as the deck is'
+shares="backend=cuda model.num_experts_per_tok=4"
+run whole 50 $shares grad_acc_steps=2
+for shard in none optimizer full; do
+    run_on 2 "$shard" 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard checkpoint.save_every_n_steps=50 &&
+        close_losses whole.50.out "$shard.50.out" 0.002
+    ok $? "data parallel, shard $shard: losses of one GPU with the same batches within 0.2 %"
+done
+run_on 2 again2 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 && same_model optimizer again2
+ok $? 'twice: the same model to the bit'
+run_on 2 again3 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full && same_model full again3
+ok $? 'twice, shard full: the same model to the bit'
+run optimizer 60 $shares && run none 60 $shares && same_model optimizer none &&
+    numbers optimizer.60.out >optimizer.60 && numbers none.60.out >none.60 && [ -s none.60 ] && cmp -s optimizer.60 none.60
+ok $? 'checkpoints of both continue on one GPU, the same to the bit'
+run full 60 $shares && close_losses optimizer.60.out full.60.out 0.002 &&
+    run_on 2 full 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 && run_on 2 none 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
+    close_losses full.70.out none.70.out 0.002
+ok $? 'from shard full to one GPU and to shard optimizer, and from one GPU to shard full'
+TEST_FP32=1 program stage.np1 'shard full, one GPU' && TEST_FP32=1 program stage.np2 'shard full'
+TEST_FP32=1 program golden.np2 'golden cases, FP32, data and expert parallel'
+TEST_EXCHANGE=nccl TEST_FP32=1 program golden.np2 'the same through NCCL'
+program recompute.np2 'recomputation'
+TEST_EXCHANGE=nccl program recompute.np2 'recomputation, through NCCL'
+TEST_EXPERTS=cublaslt program recompute.np2 'recomputation, a product an expert'
+run_on 2 spread 50 $shares parallelism.ep_size=2 && close_losses whole.50.out spread.50.out 0.005 &&
+    grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err
+ok $? 'expert parallel, recorded: losses of one GPU with the same batches within 0.5 %'
+run_on 2 spread2 50 $shares parallelism.ep_size=2 && same_model spread spread2
+ok $? 'expert parallel twice: the same model to the bit'
+run_on 2 nccl 50 $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread nccl
+ok $? 'expert parallel through NCCL: the same model to the bit'
+# the usual choice of experts, and more layers
+many="backend=cuda model.num_hidden_layers=4 model.num_local_experts=8"
+run one 100 $many grad_acc_steps=2
+for ep in 1 2; do
+    run_on 2 "ep$ep" 100 $many parallelism.ep_size=$ep && close_losses one.100.out "ep$ep.100.out" 0.005
+    ok $? "4 layers of 8 experts, 100 steps, ep $ep on two GPUs: losses of one GPU within 0.5 %"
+done
+
+# all to one expert, experts without tokens, ranks without tokens; each by both ways
+for routing in balanced one empty half; do
+    regulon 2 bench comm --shape small --tokens 1,5,333 --routing $routing --seconds 0.05 backend=cuda >out &&
+        [ "$(grep -c '^peer' out)" = 3 ] && [ "$(grep -c '^nccl' out)" = 3 ]
+    status=$?
+    ok $status "bench comm, routing $routing: nothing wrong"
+    [ $status = 0 ] || sed 's/^/# /' out err
+done
+
+# a rank of a process group of its own, so that the launcher ends no other
+cat >rank.sh <<'EOF'
+setsid "$@" >lost.out.$PMI_RANK 2>lost.err.$PMI_RANK &
+echo $! >lost.pid.$PMI_RANK
+wait $!
+echo $? >lost.code.$PMI_RANK
+EOF
+timeout -s KILL 100 $MPIEXEC -n 2 sh rank.sh "$regulon" $train backend=cuda num_train_steps=1000000 watchdog.timeout_s=10 checkpoint.ckpt_dir=lost >out 2>&1 &
+job=$! tries=300
+until grep -q '^ *[0-9]*[05] ' lost.out.0 2>/dev/null || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
+kill -9 "$(cat lost.pid.1)"
+wait $job
+tries=200
+until [ -s lost.code.0 ] || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
+[ "$(cat lost.code.0)" = 70 ] && grep -q 'watchdog: rank 1 .* has died; last heard of in step [0-9]*' lost.err.0
+status=$?
+ok $status 'a rank that is killed while tokens travel: the other one names it and ends'
+[ $status = 0 ] || sed 's/^/# /' lost.err.0 out
+kill -9 "$(cat lost.pid.0)" 2>/dev/null
+echo "1..$n"
