@@ -92,6 +92,13 @@ ok $? 'and moves the earlier run into previous-1'
 regulon 2 train ./deck.yaml --fresh num_train_steps=2 >fresh && [ -e run/previous-2/metrics.h5 ] && cmp -s run/previous-1/metrics.h5 before.h5
 ok $? 'the next one into previous-2'
 
+# MPICH can be made to take odd and even ranks for two nodes
+if $MPIEXEC --version 2>&1 | grep -q HYDRA; then
+    MPIR_CVAR_ODD_EVEN_CLIQUES=1 regulon 2 train ./deck.yaml num_train_steps=2 checkpoint.ckpt_dir=nodes >out &&
+        grep -q 'grid: 2 ranks on 2 nodes: ' err && grep -q 'grid: tokens travel between nodes: an expert-parallel group is on 2 of them' err
+    ok $? 'a group whose tokens leave the node is told'
+fi
+
 # another grid: the same batches, so the same numbers to the digits that both have
 regulon 1 train ./deck.yaml parallelism.ep_size=1 grad_acc_steps=2 checkpoint.ckpt_dir=one >one.out
 numbers one.out >a && numbers first >b && paste -d ' ' a b | awk '

@@ -102,22 +102,6 @@ static struct peers at_all(struct backend *be, const void *own) {
     return w->at;
 }
 
-/* 1: every rank of ep is on this host. */
-static int one_host(const struct grid *g) {
-    MPI_Group ep, node;
-    int inside = 1, *ranks = memory_alloc_array(2 * (size_t)g->ep_size, sizeof *ranks),
-        *there = ranks + g->ep_size;
-    for (int r = 0; r < g->ep_size; r++) ranks[r] = r;
-    MPI_Comm_group(g->ep, &ep);
-    MPI_Comm_group(g->node, &node);
-    MPI_Group_translate_ranks(ep, g->ep_size, ranks, node, there);
-    for (int r = 0; r < g->ep_size; r++) inside &= there[r] != MPI_UNDEFINED;
-    MPI_Group_free(&ep);
-    MPI_Group_free(&node);
-    memory_free(ranks);
-    return inside;
-}
-
 /* Every rank writes a number to all others' boards. Collective over ep. */
 static char *try_boards(struct backend *be, const struct peers *boards) {
     const int n = boards->n, me = boards->me;
@@ -145,7 +129,7 @@ static char *try_peers(struct backend *be, struct cuda_peer *p) {
     const char *why;
     if (g->ep_size > PEERS)
         return memory_format("%d ranks in a group, it serves %d", g->ep_size, PEERS);
-    if (!one_host(g)) return memory_string("the ranks of a group are on several hosts");
+    if (g->ep_nodes > 1) return memory_string("the ranks of a group are on several hosts");
     void *own = state_alloc(be, cuda_alloc_bytes(cuda_shared_bytes(sizeof(struct peer_board))));
     why = open_window(be, own, &p->boards);
     char *problem = why ? memory_format("a GPU's memory is out of reach: %s", why) : NULL;

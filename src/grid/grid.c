@@ -57,6 +57,18 @@ char *grid_refusal(int n_ranks, int *dp_size, int ep_size) {
     return NULL;
 }
 
+/* Nodes of the ep group that is on most. Its ranks are neighbours, and so are those of a node where
+ * the launcher fills one after the other; else a node is counted for each of its runs. */
+static int most_nodes(const struct grid *g) {
+    int node = g->rank, nodes = 1, *of = memory_alloc_array((size_t)g->ep_size, sizeof *of);
+    MPI_Bcast(&node, 1, MPI_INT, 0, g->node);
+    MPI_Allgather(&node, 1, MPI_INT, of, 1, MPI_INT, g->ep);
+    for (int r = 1; r < g->ep_size; r++) nodes += of[r] != of[r - 1];
+    memory_free(of);
+    MPI_Allreduce(MPI_IN_PLACE, &nodes, 1, MPI_INT, MPI_MAX, g->world);
+    return nodes;
+}
+
 void grid_open(struct grid *g, MPI_Comm comm, int dp_size, int ep_size) {
     MPI_Comm_dup(comm, &g->world);
     MPI_Comm_rank(g->world, &g->rank);
@@ -70,6 +82,7 @@ void grid_open(struct grid *g, MPI_Comm comm, int dp_size, int ep_size) {
     MPI_Comm_size(g->node, &g->node_size);
     int first = g->node_rank == 0;
     MPI_Allreduce(&first, &g->n_nodes, 1, MPI_INT, MPI_SUM, g->world);
+    g->ep_nodes = most_nodes(g);
 }
 
 void grid_close(struct grid *g) {

@@ -12,6 +12,7 @@ struct grid {
     int rank, n_ranks;
     int dp_rank, dp_size, ep_rank, ep_size;
     int node_rank, node_size, n_nodes;
+    int ep_nodes; /* nodes of the ep group that is on most, of all groups */
 };
 
 /* How many processes the launcher says that it started, and the variable that says so; 0: nothing

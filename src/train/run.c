@@ -135,6 +135,9 @@ static void first_lines(const struct run *r) {
     log_info("grid", "%d ranks on %d node%s: dp_size %d x ep_size %d, shard %s", g->n_ranks,
              g->n_nodes, g->n_nodes == 1 ? "" : "s", g->dp_size, g->ep_size,
              shards[r->config->parallelism.shard]);
+    if (g->ep_nodes > 1)
+        log_info("grid", "tokens travel between nodes: an expert-parallel group is on %d of them",
+                 g->ep_nodes);
     log_info("backend", "%s (%s), %.1f GFLOP/s a rank in a matrix product; %s", r->be->name,
              r->be->details, r->peak_flops / 1e9, r->be->engines);
     log_info("model", "%s parameters, %s active a token",
