@@ -51,6 +51,9 @@ ok $? 'config.json with old and new keys, generation_config.json, a tokeniser of
 regulon 2 export run -o half --dtype bf16 --file-gb 0.0001 >out && [ "$(find half -name 'model-0000?-of-00004.safetensors' | wc -l)" = 4 ] &&
     [ ! -e half/model.safetensors ] && hf rounded one half && grep -q '"dtype": "bfloat16",' half/config.json && hf config half
 ok $? 'BF16, in files of 100 kB and an index: rounded to nearest'
+(ulimit -n 40 && "$regulon" export one -o many --file-gb 0.00001 && "$regulon" import many -o many.ckpt) 2>err &&
+    [ "$(find many -name 'model-*.safetensors' | wc -l)" -gt 30 ] && does export many.ckpt -o many.back && cmp one/model.safetensors many.back/model.safetensors
+ok $? 'more files than a process may open, out and in'
 does export half -o joined && hf same half joined
 ok $? 'the files, joined to one again'
 regulon 2 train run/used.yaml checkpoint.ckpt_dir=tuned checkpoint.init_from=half checkpoint.save_final_model=true num_train_steps=1 optimizer.lr=0 >out &&

@@ -113,7 +113,6 @@ static char *parse_all(json_t *root, uint64_t data_bytes, struct safetensors *ou
 char *safetensors_parse(const char *header, size_t header_bytes, uint64_t data_bytes,
                         struct safetensors *out) {
     memset(out, 0, sizeof *out);
-    out->fd = -1;
     if (header_bytes > MAX_HEADER)
         return memory_format("a header of %zu bytes is over the format's 100 MB", header_bytes);
     if (header_bytes == 0 || header[0] != '{')
@@ -155,18 +154,25 @@ struct safetensors *safetensors_open(const char *path) {
                  path, (unsigned long long)n, (long long)size);
     char *header = memory_alloc(n + 1);
     if (!read_at(fd, header, n, 8)) die_io("%s: %s", path, strerror(errno));
+    close(fd);
     struct safetensors *f = memory_alloc(sizeof *f);
     char *wrong = safetensors_parse(header, n, (uint64_t)size - 8 - n, f);
     memory_free(header);
     if (wrong) die_user(EXIT_DATA, "%s: %s", path, wrong);
-    f->path = memory_string(path), f->fd = fd, f->data = 8 + n;
+    f->path = memory_string(path), f->data = 8 + n;
     return f;
+}
+
+/* The file is open for this long only: a folder may have more of them than a process may open. */
+static void read_data(const struct safetensors *f, void *buf, size_t bytes, uint64_t at) {
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || !read_at(fd, buf, bytes, at)) die_io("%s: %s", f->path, strerror(errno));
+    close(fd);
 }
 
 void safetensors_close(struct safetensors *f) {
     if (!f) return;
     safetensors_clear(f);
-    close(f->fd);
     memory_free(f->path);
     memory_free(f);
 }
@@ -203,7 +209,7 @@ void safetensors_read(const struct safetensors *f, const struct safetensor *t, i
     uint64_t size = full ? 4 : 2, at = f->data + t->first + (uint64_t)first * size;
     /* 2-byte values are read into the upper half of out and widened from the front */
     char *raw = (char *)out + (full ? 0 : (size_t)n * 2);
-    if (!read_at(f->fd, raw, (size_t)n * size, at)) die_io("%s: %s", f->path, strerror(errno));
+    read_data(f, raw, (size_t)n * size, at);
     for (int64_t i = 0; !full && i < n; i++) {
         uint16_t word;
         memcpy(&word, raw + 2 * i, sizeof word);
@@ -217,8 +223,7 @@ void safetensors_read(const struct safetensors *f, const struct safetensor *t, i
 void safetensors_read_int32(const struct safetensors *f, const struct safetensor *t, int32_t *out) {
     if (strcmp(t->dtype, "I32") != 0)
         die_user(EXIT_DATA, "%s: tensor '%s' is %s, not I32", f->path, t->name, t->dtype);
-    if (!read_at(f->fd, out, (size_t)t->bytes, f->data + t->first))
-        die_io("%s: %s", f->path, strerror(errno));
+    read_data(f, out, (size_t)t->bytes, f->data + t->first);
 }
 
 static int bytes_of(const char *dtype) {

@@ -18,7 +18,6 @@ struct safetensor {
 
 struct safetensors {
     char *path;
-    int fd;
     uint64_t data; /* where the data begin in the file */
     int n;
     struct safetensor *list; /* by place in the data */

@@ -58,14 +58,6 @@ struct piece *state_to_load(const struct optimizer *o, int *n) {
     return list;
 }
 
-struct piece *state_weights(const struct params *p, float *all, int *n) {
-    struct piece *list = memory_alloc_array((size_t)p->n, sizeof *list);
-    *n = p->n;
-    for (int i = 0; i < p->n; i++)
-        list[i] = piece_of(&p->list[i], STATE_MASTER, 0, p->list[i].n, all + p->list[i].offset);
-    return list;
-}
-
 struct params **state_tables(const struct shape *s, const struct config *c, int dp_size,
                              int ep_size) {
     struct params **list = memory_alloc_array((size_t)ep_size, sizeof(struct params *));

@@ -5,7 +5,9 @@
 #include "base/memory.h"
 #include "checkpoint/hf.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/hf_pieces.h"
 #include "checkpoint/restore.h"
+#include "grid/watchdog.h"
 #include <assert.h>
 
 struct weights {
@@ -75,10 +77,27 @@ static void open_checkpoint(struct weights *w, const struct grid *g, const struc
 
 /* ---- a Hugging Face folder ---- */
 
+/* [L, E], NULL where the folder has none. */
+static float *read_bias(const char *folder, const struct shape *s) {
+    char *path = file_join(folder, HF_BIAS_FILE);
+    float *bias = NULL;
+    if (file_exists(path)) {
+        struct safetensors *f = safetensors_open(path);
+        const struct safetensor *t = safetensors_find(f, HF_BIAS_NAME);
+        if (!t || t->n_dims != 2 || t->dims[0] != s->L || t->dims[1] != s->E)
+            die_user(EXIT_DATA, "%s: no tensor '%s' of %d x %d", path, HF_BIAS_NAME, s->L, s->E);
+        bias = memory_alloc_array((size_t)t->n, sizeof *bias);
+        safetensors_read(f, t, 0, t->n, bias);
+        safetensors_close(f);
+    }
+    memory_free(path);
+    return bias;
+}
+
 static void open_hf(struct weights *w, const struct shape *s) {
     w->hf = hf_folder_open(w->folder);
     hf_folder_check(w->hf, w->params);
-    w->bias = hf_read_bias(w->folder, s);
+    w->bias = read_bias(w->folder, s);
     w->step = hf_step(w->folder);
 }
 
@@ -123,4 +142,37 @@ char *weights_read(struct weights *w, int i, int64_t first, int64_t n, float *ou
     if (w->hf) return hf_folder_read(w->hf, t, first, n, out), NULL;
     assert(first % t->cols == 0 && n % t->cols == 0);
     return read_rows(w, i, first / t->cols, n / t->cols, out);
+}
+
+/* Parameter i of this rank, some rows at a time through buffer[room]. */
+static char *load(struct model *m, struct weights *w, int i, float *buffer, int64_t room) {
+    const struct param *t = &m->params->list[i];
+    int64_t first = t->first_row * t->cols, most = room / t->cols * t->cols;
+    char *problem = NULL;
+    for (int64_t at = 0, n; at < (int64_t)t->n && !problem; at += n) {
+        n = (int64_t)t->n - at < most ? (int64_t)t->n - at : most;
+        problem = weights_read(w, i, first + at, n, buffer);
+        if (!problem) model_put(m, i, (size_t)at, (size_t)n, buffer);
+        watchdog_progress();
+    }
+    return problem;
+}
+
+void weights_load(struct model *m, const char *folder) {
+    enum { MOST = 1 << 22 }; /* elements, or a row */
+    const struct grid *g = m->be->grid;
+    char *path = checkpoint_share_name(g, folder), *problem = NULL;
+    struct weights *w = weights_open(g, path, m->config);
+    int64_t room = MOST;
+    for (int i = 0; i < m->params->n; i++)
+        if (m->params->list[i].cols > room) room = m->params->list[i].cols;
+    float *buffer = memory_alloc_array((size_t)room, sizeof *buffer);
+    for (int i = 0; i < m->params->n && !problem; i++) problem = load(m, w, i, buffer, room);
+    if (problem) die_user(EXIT_DATA, "%s", problem); /* sound, and cannot be read: any rank */
+    float *none = memory_alloc_array((size_t)m->s.L * (size_t)m->s.E, sizeof *none);
+    model_set_bias(m, w->bias ? w->bias : none);
+    memory_free(none);
+    memory_free(buffer);
+    weights_close(w);
+    memory_free(path);
 }

@@ -4,7 +4,7 @@
 #define REGULON_CHECKPOINT_WEIGHTS_H
 #include "config/config.h"
 #include "grid/grid.h"
-#include "model/params.h"
+#include "model/model.h"
 
 struct weights;
 
@@ -22,4 +22,9 @@ int64_t weights_step(const struct weights *w);      /* the step they are of, -1:
 /* Elements [first, first + n) of parameter i of the whole model; of a checkpoint whole rows. NULL,
  * or what is wrong, freed by the caller. Local. */
 char *weights_read(struct weights *w, int i, int64_t first, int64_t n, float *out);
+
+/* Weights and selection bias of the folder, which rank 0 names, into the model, each rank its own
+ * part, through a buffer of 16 MB, or of one row. die_user (65) as weights_open. Collective over
+ * world, which is MPI_COMM_WORLD. */
+void weights_load(struct model *m, const char *folder);
 #endif

@@ -30,6 +30,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     rows = be->moe_rows(be, m->moe);
     m->weights = be->alloc(be, m->params->size * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
+    m->biased = c->router.bias_rate > 0;
     m->counts = be->alloc(be, L * E * sizeof *m->counts);
     m->P = be->alloc(be, L * E * sizeof *m->P);
     m->entropy = be->alloc(be, L * sizeof *m->entropy);
@@ -107,9 +108,7 @@ void model_free(struct model *m) {
     memory_free(m);
 }
 
-/* Values [first, first + n) of this rank's part of parameter i, and of the masters what is among
- * them. */
-static void put(struct model *m, int i, size_t first, size_t n, const float *values) {
+void model_put(struct model *m, int i, size_t first, size_t n, const float *values) {
     const struct share *s = &m->shares[i];
     size_t from = first > s->first ? first : s->first,
            to = first + n < s->first + s->n ? first + n : s->first + s->n;
@@ -127,7 +126,7 @@ void model_init(struct model *m, uint64_t seed) {
         for (size_t at = 0, n, all = m->params->list[i].n; at < all; at += n) {
             n = all - at < SOME ? all - at : SOME;
             params_init(m->params, i, seed, at, n, values);
-            put(m, i, at, n, values);
+            model_put(m, i, at, n, values);
         }
     memory_free(values);
 }
@@ -138,9 +137,10 @@ float *model_master(const struct model *m, int i) {
                       : (float *)m->weights + m->params->list[i].offset + s->first;
 }
 
-void model_put(struct model *m, const float *all) {
-    const struct params *p = m->params;
-    for (int i = 0; i < p->n; i++) put(m, i, 0, p->list[i].n, all + p->list[i].offset);
+void model_set_bias(struct model *m, const float *bias) {
+    size_t n = (size_t)m->s.L * (size_t)m->s.E;
+    for (size_t k = 0; k < n; k++) m->biased |= bias[k] != 0;
+    m->be->upload(m->be, m->bias, bias, n * sizeof *bias);
 }
 
 void model_publish(struct model *m) {

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/weights.h"
 #include "grid/watchdog.h"
 #include "train/run.h"
 #include <string.h>
@@ -45,12 +46,26 @@ void trained_find(struct trained *t, const char *model, char *const *words, int 
     memory_free(deck);
 }
 
+/* 1 when backend auto could be cuda, or it is asked for. Collective. */
+static int may_use_gpus(const struct config *c) {
+    struct grid g;
+    int ranks;
+    if (c->backend != BACKEND_AUTO || !backend_exists("cuda")) return c->backend == BACKEND_CUDA;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    grid_open(&g, MPI_COMM_WORLD, ranks, 1);
+    char *problem = backend_refusal("cuda", &g);
+    int usable = !agree_any(&g, problem != NULL);
+    memory_free(problem);
+    grid_close(&g);
+    return usable;
+}
+
 static void choose_grid(struct config *c, char *const *words, int n, int spread) {
     int ranks, E = (int)c->model.num_local_experts, ep = 1;
     for (int i = 0; i < n; i++)
         if (strncmp(words[i], "parallelism.", 12) == 0) return;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (c->backend == BACKEND_CUDA && c->engine.exchange == EXCHANGE_AUTO) spread = 0; /* untried */
+    if (spread && c->engine.exchange == EXCHANGE_AUTO && may_use_gpus(c)) spread = 0; /* untried */
     if (spread)
         for (ep = ranks < E ? ranks : E; ranks % ep || E % ep;) ep--;
     c->parallelism.dp_size = 0;
@@ -68,7 +83,7 @@ void trained_open(struct trained *t, char *const *words, int n, int spread) {
 
 void trained_load(struct trained *t, int capacity) {
     t->model = model_new(t->config, t->be, capacity, /*with_gradients=*/0);
-    checkpoint_load_weights(t->model, t->weights);
+    weights_load(t->model, t->weights);
     watchdog_part(WATCHDOG_VALIDATION, 0);
 }
 
