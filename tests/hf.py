@@ -7,6 +7,7 @@
     hf.py config FOLDER      both generations of keys
     hf.py same-config A B    two config.json mean the same
     hf.py change A B CODE    folder B from A, where Python's CODE has changed `t` (tensors) and `c` (config)
+    hf.py upcycled A B E STD every expert of B is the feed-forward block of A, with noise of that deviation, all else is the same
     hf.py broken A REGULON   imports A with files that break the format: "0 TEXT" or "1 TEXT" a line, 0: refused as it should be
 """
 import json
@@ -214,6 +215,30 @@ def equal(a, b):
 
 def same(a, b):
     equal(old_names(read_folder(a)), old_names(read_folder(b)))
+
+
+def upcycled(a, b, experts, deviation):
+    dense, b = ({n: wide(*t) for n, t in read_folder(x).items()} for x in (a, b))
+    routers = [n for n in b if "block_sparse_moe.gate" in n]
+    names = {f"w{i}": f"mlp.{name}_proj" for i, name in ((1, "gate"), (2, "down"), (3, "up"))}
+    noises = {}
+    for name, x in b.items():
+        match = re.fullmatch(r"(model.layers.[0-9]+.)block_sparse_moe.experts.([0-9]+).(w[123]).weight", name)
+        if match:
+            noises[name] = x - dense[f"{match[1]}{names[match[3]]}.weight"]
+        elif name not in routers:
+            assert (x == dense[name]).all(), name
+    assert len(noises) == 3 * len(routers) * int(experts) and len(routers) == 2
+    assert all(b[n].shape[0] == int(experts) and len(np.unique(b[n])) > 0.99 * b[n].size and b[n].std() < 0.1 for n in routers)
+    for name, x in noises.items():
+        if float(deviation) == 0:
+            assert not x.any(), name
+        else:
+            assert abs(x.std() / float(deviation) - 1) < 0.05 and abs(x.mean()) < 0.1 * float(deviation), (name, x.std())
+    if float(deviation):
+        assert len({x.tobytes() for x in noises.values()}) == len(noises)
+        flat = [x.ravel() for x in noises.values()]
+        assert all(abs(np.corrcoef(flat[0], x)[0, 1]) < 0.1 for x in flat[1:] if x.size == flat[0].size)
 
 
 def rounded(a, b):

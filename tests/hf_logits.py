@@ -1,4 +1,4 @@
-"""hf_logits.py golden FOLDER REFERENCE | score FOLDER FASTA JSONL | tokens FOLDER FASTA: what hf_logits.sh asks transformers. Prints
+"""hf_logits.py golden FOLDER REFERENCE | score FOLDER FASTA JSONL | tokens FOLDER FASTA | dense FOLDER | alike A B: what hf_logits.sh asks transformers. Prints
 the largest difference, and the versions; ends with 1 where it is above 1e-5."""
 
 import json
@@ -50,6 +50,20 @@ def tokens(folder, fasta):
     return 0.0
 
 
-worst = float({"golden": golden, "score": score, "tokens": tokens}[sys.argv[1]](*sys.argv[2:]))
+def dense(folder):
+    """A random Mistral model."""
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.MistralConfig(num_key_value_heads=2, sliding_window=None, initializer_range=0.1, **sizes)
+    transformers.MistralForCausalLM(config).save_pretrained(folder)
+    return 0.0
+
+
+def alike(a, b):
+    ids = torch.randint(4, 256, (2, 96), generator=torch.Generator().manual_seed(2))
+    return (logits_of(model_of(a), ids) - logits_of(model_of(b), ids)).abs().max()
+
+
+worst = float({"golden": golden, "score": score, "tokens": tokens, "dense": dense, "alike": alike}[sys.argv[1]](*sys.argv[2:]))
 print(f"{worst:.1e} (transformers {transformers.__version__}, torch {torch.__version__})")
 sys.exit(not worst <= MOST)

@@ -19,4 +19,7 @@ regulon 2 train L0_sanity checkpoint.ckpt_dir=run checkpoint.save_every_n_steps=
 ok $? "a run, exported: the log-likelihoods of regulon score within 1e-5, $(tail -n 1 out)"
 "$regulon" export run -o half --dtype bf16 2>err && python3 "$srcdir/tests/hf_logits.py" tokens half a.fa >out 2>err
 ok $? "its tokeniser in transformers: $(tail -n 1 out)"
+python3 "$srcdir/tests/hf_logits.py" dense dense && "$regulon" import dense -o up --experts 4 model.num_experts_per_tok=2 2>err && "$regulon" export up -o up.hf 2>err &&
+    python3 "$srcdir/tests/hf_logits.py" alike dense up.hf >out 2>err
+ok $? "a dense Mistral model of transformers, made a mixture without noise: the same logits within 1e-5, $(tail -n 1 out)"
 echo "1..$n"

@@ -3,6 +3,7 @@
 #include "base/die.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "checkpoint/hf.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/hf_pieces.h"
@@ -15,6 +16,8 @@ struct weights {
     struct params *params; /* of the whole model */
     float *bias;
     int64_t step;
+    const struct config *config;
+    const struct upcycling *upcycling;
     struct hf_folder *hf; /* NULL: a checkpoint, */
     struct shard_header header;
     struct params **tables; /* of the ep ranks that saved it, [header.ep_size] */
@@ -96,16 +99,30 @@ static float *read_bias(const char *folder, const struct shape *s) {
 
 static void open_hf(struct weights *w, const struct shape *s) {
     w->hf = hf_folder_open(w->folder);
-    hf_folder_check(w->hf, w->params);
+    hf_folder_check(w->hf, w->params, w->upcycling != NULL);
     w->bias = read_bias(w->folder, s);
     w->step = hf_step(w->folder);
 }
 
+/* What the dense model's values become. */
+static void upcycle(const struct weights *w, int i, int64_t first, int64_t n, float *out) {
+    const struct param *t = &w->params->list[i];
+    double noise = w->upcycling->noise;
+    if (file_has_suffix(t->name, ".mlp.gate.weight"))
+        params_init(w->params, i, w->config->seed, (size_t)first, (size_t)n, out);
+    else if (t->kind == PARAM_EXPERT && noise > 0)
+        for (int64_t k = 0; k < n; k++)
+            out[k] += (float)noise * random_normal(w->config->seed, RANDOM_UPCYCLE,
+                                                   (uint64_t)i << 44 | (uint64_t)(first + k));
+}
+
 /* ---- */
 
-struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c) {
+struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c,
+                             const struct upcycling *u) {
     struct shape s = shape_of(c);
     struct weights *w = memory_alloc(sizeof *w);
+    w->config = c, w->upcycling = u;
     w->folder = memory_string(folder);
     w->params = params_new_whole(&s, c);
     if (agree_int(g, hf_folder_exists(folder))) {
@@ -139,7 +156,11 @@ int64_t weights_step(const struct weights *w) {
 
 char *weights_read(struct weights *w, int i, int64_t first, int64_t n, float *out) {
     const struct param *t = &w->params->list[i];
-    if (w->hf) return hf_folder_read(w->hf, t, first, n, out), NULL;
+    if (w->hf) {
+        hf_folder_read(w->hf, t, first, n, out);
+        if (w->upcycling) upcycle(w, i, first, n, out);
+        return NULL;
+    }
     assert(first % t->cols == 0 && n % t->cols == 0);
     return read_rows(w, i, first / t->cols, n / t->cols, out);
 }
@@ -162,7 +183,7 @@ void weights_load(struct model *m, const char *folder) {
     enum { MOST = 1 << 22 }; /* elements, or a row */
     const struct grid *g = m->be->grid;
     char *path = checkpoint_share_name(g, folder), *problem = NULL;
-    struct weights *w = weights_open(g, path, m->config);
+    struct weights *w = weights_open(g, path, m->config, NULL);
     int64_t room = MOST;
     for (int i = 0; i < m->params->n; i++)
         if (m->params->list[i].cols > room) room = m->params->list[i].cols;

@@ -8,10 +8,21 @@
 
 struct weights;
 
+/* A mixture of experts from a dense model (Komatsuzaki et al. 2023): every expert is a copy of the
+ * layer's feed-forward block, and normal(0, noise) is added to its weights; the router begins as
+ * that of a new run, normal(0, initializer_range). With noise 0 the mixture computes what the dense
+ * model does. A pure function of the config's seed and the weights. */
+struct upcycling {
+    double noise;
+};
+
 /* Opens what checkpoint_find_weights gave, which every rank names. die_user (65) when a file of a
  * checkpoint is damaged (the ranks share the work of hashing) or the tensors are not those of the
- * model in c. Collective over world, which is MPI_COMM_WORLD; weights_close is local. */
-struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c);
+ * model in c. Collective over world, which is MPI_COMM_WORLD; weights_close is local.
+ * `u`: NULL, or what to make of a Hugging Face folder of a dense model; borrowed until
+ * weights_close, as is c. */
+struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c,
+                             const struct upcycling *u);
 void weights_close(struct weights *w);
 
 const struct params *
