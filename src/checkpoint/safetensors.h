@@ -30,6 +30,9 @@ struct safetensors {
 char *safetensors_parse(const char *header, size_t header_bytes, uint64_t data_bytes,
                         struct safetensors *out);
 
+/* Bytes of an element; 0 where the format does not know the name. */
+int safetensors_dtype_bytes(const char *dtype);
+
 void safetensors_clear(struct safetensors *f); /* frees what safetensors_parse filled */
 
 /* Opens a file; die_user (65) on what safetensors_parse refuses or when it cannot be read. */
