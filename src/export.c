@@ -111,7 +111,7 @@ static void export_model(struct request *r, const struct config *c, const char *
     grid_open(&g, MPI_COMM_WORLD, ranks, 1);
     char *folder = checkpoint_share_name(&g, name), *to = checkpoint_share_name(&g, r->folder);
     MPI_Bcast(&r->how, sizeof r->how, MPI_BYTE, 0, g.world);
-    struct weights *w = weights_open(&g, folder, c);
+    struct weights *w = weights_open(&g, folder, c, NULL);
     if (g.rank == 0) check_bias(w, c, r->drop_bias);
     user_agree();
     char *problem = hf_export(w, &g, c, to, r->how), step[32] = "";

@@ -70,7 +70,7 @@ static void info_file(const char *path) {
         metrics_info(path, stdout);
     else if (strcmp(format, "regulon corpus") == 0)
         corpus_info(path, stdout);
-    else if (strcmp(format, SCORES_FORMAT) == 0 || strcmp(format, EMBEDDINGS_FORMAT) == 0)
+    else if (score_info_knows(format))
         score_info(path, format, stdout);
     else
         die_user(EXIT_DATA, "%s: a file of format '%s', which this version does not know", path,

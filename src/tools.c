@@ -16,6 +16,7 @@ const struct tool tools[] = {
     {"convert-metrics", "metrics.h5 to CSV, JSON lines or TensorBoard"},
     {"scaling", "throughput and cost of runs against their ranks"},
     {"compare", "are two runs the same, and where do they part?"},
+    {"experts", "what the experts of a model specialise in"},
 };
 const size_t n_tools = sizeof tools / sizeof *tools;
 

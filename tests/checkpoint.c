@@ -47,13 +47,16 @@ static void fill(struct trial *t) {
 /* Weights of this rank, those that others update among them, that are not fill's. */
 static int64_t wrong_weights(const struct model *m) {
     int64_t wrong = 0;
-    int n;
     float *all = memory_alloc_array(m->sizes.weights, sizeof *all);
-    struct piece *list = state_weights(m, all, &n);
     m->be->download_real(m->be, all, m->weights, m->sizes.weights);
-    for (int i = 0; i < n; i++)
-        for (size_t k = 0; k < list[i].n; k++) wrong += list[i].data[k] != filled(m, &list[i], k);
-    memory_free(list);
+    for (int i = 0; i < m->params->n; i++) {
+        const struct param *t = &m->params->list[i];
+        const struct share *s = &m->shares[i];
+        struct piece p = {.param = t,
+                          .kind = STATE_MASTER,
+                          .first_row = t->first_row + (int64_t)s->kept_first / t->cols};
+        for (size_t k = 0; k < s->kept_n; k++) wrong += all[s->weight + k] != filled(m, &p, k);
+    }
     memory_free(all);
     return wrong;
 }

@@ -443,8 +443,11 @@ static void test_hf(void) {
        "without scaling (c.json)");
     hf("{\"hidden_act\": \"gelu\"}",
        "hidden_act: \"gelu\" is not something regulon does; it must be 'silu' (c.json)");
-    hf("{\"model_type\": \"llama\"}",
+    hf("{\"model_type\": \"llama\", \"num_local_experts\": 4}",
        "model_type: \"llama\" is not something regulon does; it must be 'mixtral' (c.json)");
+    hf("{\"model_type\": \"qwen2\"}",
+       "model_type: \"qwen2\" is not something regulon does; it must be 'mixtral' (c.json)");
+    hf("{\"model_type\": \"llama\"}", ""); /* dense: its deck says how many experts */
     hf("{\"attention_bias\": true}",
        "attention_bias: true is not something regulon does; it must be 0 (c.json)");
     hf("{\"attention_bias\": false}", "");

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "checkpoint/hf.h"
+#include "checkpoint/weights.h"
 #include "checkpoint/safetensors.h"
 #include "generate/generator.h"
 #include "tap.h"
@@ -296,7 +296,7 @@ static void check_case(const char *folder, const struct grid *g) {
     }
     struct model *m = model_new(c, be, r.N, /*with_gradients=*/0);
     tap_note("%s on %d x %d", file_basename(folder), g->dp_size, g->ep_size);
-    hf_load(m, folder);
+    weights_load(m, folder);
     if (be->attention_kept) {
         double e = pieces_error(m, &r);
         tap_ok(e <= 2e-5, "documents in pieces: logits within 2e-5 of the golden ones: worst %.2e",

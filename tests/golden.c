@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "checkpoint/hf.h"
+#include "checkpoint/weights.h"
 #include "checkpoint/safetensors.h"
 #include "data/batch.h"
 #include "model/model.h"
@@ -288,7 +289,7 @@ static void check_exact(struct model *m, struct optimizer *o, const struct refer
     e = fabs(sums.aux / read_scalar(r, "loss_aux") - 1);
     tap_ok(e <= 1e-6, "auxiliary loss within 1e-6: %.2e", e);
     check_gradients(m, r, 1e-5);
-    hf_load(m, folder);
+    weights_load(m, folder);
     check_trajectory(m, o, r, b);
 }
 
@@ -308,7 +309,7 @@ static void check_case(const char *folder, const struct grid *g, const char *sha
     struct optimizer *o = optimizer_new(m);
     struct batch *b = deal(&r, g);
     tap_note("%s on %d x %d, shard %s", file_basename(folder), g->dp_size, g->ep_size, shard);
-    hf_load(m, folder);
+    weights_load(m, folder);
     if (be->real_bytes == 2)
         check_half(m, o, &r, b);
     else

@@ -7,6 +7,7 @@
     hf.py config FOLDER      both generations of keys
     hf.py same-config A B    two config.json mean the same
     hf.py change A B CODE    folder B from A, where Python's CODE has changed `t` (tensors) and `c` (config)
+    hf.py upcycled A B E STD every expert of B is the feed-forward block of A, with noise of that deviation, all else is the same
     hf.py broken A REGULON   imports A with files that break the format: "0 TEXT" or "1 TEXT" a line, 0: refused as it should be
 """
 import json
@@ -163,8 +164,8 @@ def broken_files():
     yield "a list", whole(b"[]"), "the header does not begin with '{'"
     yield "half a header", whole(b'{"a": '), "the header is not JSON: "
     yield "text behind the header", whole(b"{} x"), "the header is not JSON: "
-    yield "10000 levels", whole(b'{"a":' * 10000), "the header is not JSON: maximum parsing depth reached"
-    yield "a name twice", whole(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', bytes(8)), "the header is not JSON: duplicate object key"
+    yield "10000 levels", whole(b'{"a":' * 10000), "tensor 'a' does not have just dtype, shape and data_offsets"
+    yield "a name twice", whole(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', bytes(8)), "tensor 'a' is there twice"
     yield "an unknown type", whole(one("a", "F33", [1], 0, 4), bytes(4)), "tensor 'a' has the unknown dtype 'F33'"
     yield "a gap", whole({**good, **one("b", "F32", [1], 8, 12)}, bytes(12)), "tensor 'b' begins at 8, the one before it ends at 4"
     yield "an overlap", whole({**good, **one("b", "F32", [1], 2, 6)}, bytes(6)), "tensor 'b' begins at 2, the one before it ends at 4"
@@ -177,10 +178,21 @@ def broken_files():
     yield "a shape whose bytes wrap to 4", whole(one("a", "F32", [2**62 + 1], 0, 4), bytes(4)), "tensor 'a': 4 bytes of data do not fit its shape and dtype"
     yield "a dimension below 0", whole(one("a", "F32", [-1, -1], 0, 4), bytes(4)), "tensor 'a': dimension 0 is not a whole number"
     yield "a dimension of 1.0", whole(one("a", "F32", [1.0], 0, 4), bytes(4)), "tensor 'a': dimension 0 is not a whole number"
-    yield "nine dimensions", whole(one("a", "F32", [1] * 9, 0, 4), bytes(4)), "tensor 'a' has 9 dimensions"
+    yield "nine dimensions", whole(one("a", "F32", [1] * 9, 0, 4), bytes(4)), "tensor 'a' has more than 8 dimensions"
     yield "another key in a tensor", whole({"a": {**good["a"], "x": 1}}, bytes(4)), "tensor 'a' does not have just dtype, shape and data_offsets"
     yield "metadata that are no strings", whole({"__metadata__": {"a": 1}}), "__metadata__: 'a' is not a string"
+    yield "a key twice in a tensor", whole(b'{"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}', bytes(4)), "tensor 'a' does not have just"
+    yield "a key twice in the metadata", whole(b'{"__metadata__":{"x":"1","x":"2"}}'), "__metadata__: key 'x' is there twice"
+    yield "metadata twice", whole(b'{"__metadata__":{},"__metadata__":{}}'), "__metadata__ is there twice"
+    yield "a dimension of 2^63", whole(one("a", "F32", [2**63], 0, 4), bytes(4)), "tensor 'a': dimension 0 is not a whole number"
+    yield "a dimension of 01", whole(b'{"a":{"dtype":"F32","shape":[01],"data_offsets":[0,4]}}', bytes(4)), "tensor 'a': dimension 0 is not a whole number"
+    yield "a name that is not UTF-8", whole(b'{"a\xff":1}'), "the header is not JSON: a string that is not UTF-8"
+    yield "half a character in a name", whole(b'{"\\ud800":1}'), "the header is not JSON: half a character"
+    yield "a comma too many", whole(b'{"__metadata__":{},}'), "the header is not JSON: "
     yield "a tensor of no elements, which is legal", whole(one("none", "F32", [0, 3], 0, 0)), "the model has no 'none'"
+    for what, start, text in ("lists for a shape", b'{"a":{"dtype":"F32","shape":[', b"[],"), ("dimensions", b'{"a":{"dtype":"F32","shape":[', b"1,"), (
+            "tensors that say nothing", b"{", b'"aa":{},'):  # the last ones: what they leave in memory counts for all that follow
+        yield f"99 MB of {what}", (start, text), "tensor 'a"
 
 
 def broken(a, regulon):
@@ -192,14 +204,18 @@ def broken(a, regulon):
     shutil.copy(os.path.join(a, "config.json"), "broken")
     for what, data, message in broken_files():
         with open("broken/model.safetensors", "wb") as f:
-            if isinstance(data, int):  # all of it header
+            if isinstance(data, tuple):  # a large header
+                start, text = data
+                f.write((99 * 10**6).to_bytes(8, "little") + start)
+                f.write((text * (99 * 10**6 // len(text) + 1))[: 99 * 10**6 - len(start)])
+            elif isinstance(data, int):  # all of it header
                 f.write(data.to_bytes(8, "little") + b"{")
                 f.truncate(8 + data)
             else:
                 f.write(data)
         run = subprocess.run([regulon, "import", "broken", "-o", "new"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         lines = [line for line in run.stderr.splitlines() if line.startswith("regulon: ")]
-        small = most() < limit
+        small = most() < limit + (97 << 10) * isinstance(data, tuple)
         ok = run.returncode == 65 and len(lines) == 1 and message in lines[0] and small and not os.path.exists("new") and not os.path.exists("new.tmp")
         if not ok:
             print("#", run.returncode, run.stderr.replace("\n", " "), most(), limit)
@@ -214,6 +230,30 @@ def equal(a, b):
 
 def same(a, b):
     equal(old_names(read_folder(a)), old_names(read_folder(b)))
+
+
+def upcycled(a, b, experts, deviation):
+    dense, b = ({n: wide(*t) for n, t in read_folder(x).items()} for x in (a, b))
+    routers = [n for n in b if "block_sparse_moe.gate" in n]
+    names = {f"w{i}": f"mlp.{name}_proj" for i, name in ((1, "gate"), (2, "down"), (3, "up"))}
+    noises = {}
+    for name, x in b.items():
+        match = re.fullmatch(r"(model.layers.[0-9]+.)block_sparse_moe.experts.([0-9]+).(w[123]).weight", name)
+        if match:
+            noises[name] = x - dense[f"{match[1]}{names[match[3]]}.weight"]
+        elif name not in routers:
+            assert (x == dense[name]).all(), name
+    assert len(noises) == 3 * len(routers) * int(experts) and len(routers) == 2
+    assert all(b[n].shape[0] == int(experts) and len(np.unique(b[n])) > 0.99 * b[n].size and b[n].std() < 0.1 for n in routers)
+    for name, x in noises.items():
+        if float(deviation) == 0:
+            assert not x.any(), name
+        else:
+            assert abs(x.std() / float(deviation) - 1) < 0.05 and abs(x.mean()) < 0.1 * float(deviation), (name, x.std())
+    if float(deviation):
+        assert len({x.tobytes() for x in noises.values()}) == len(noises)
+        flat = [x.ravel() for x in noises.values()]
+        assert all(abs(np.corrcoef(flat[0], x)[0, 1]) < 0.1 for x in flat[1:] if x.size == flat[0].size)
 
 
 def rounded(a, b):

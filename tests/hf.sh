@@ -51,6 +51,10 @@ ok $? 'config.json with old and new keys, generation_config.json, a tokeniser of
 regulon 2 export run -o half --dtype bf16 --file-gb 0.0001 >out && [ "$(find half -name 'model-0000?-of-00004.safetensors' | wc -l)" = 4 ] &&
     [ ! -e half/model.safetensors ] && hf rounded one half && grep -q '"dtype": "bfloat16",' half/config.json && hf config half
 ok $? 'BF16, in files of 100 kB and an index: rounded to nearest'
+# shellcheck disable=SC3045 # the shells of Debian, Red Hat and macOS have it
+(ulimit -n 40 && "$regulon" export one -o many --file-gb 0.00001 && "$regulon" import many -o many.ckpt) 2>err &&
+    [ "$(find many -name 'model-*.safetensors' | wc -l)" -gt 30 ] && does export many.ckpt -o many.back && cmp one/model.safetensors many.back/model.safetensors
+ok $? 'more files than a process may open, out and in'
 does export half -o joined && hf same half joined
 ok $? 'the files, joined to one again'
 regulon 2 train run/used.yaml checkpoint.ckpt_dir=tuned checkpoint.init_from=half checkpoint.save_final_model=true num_train_steps=1 optimizer.lr=0 >out &&
@@ -119,7 +123,56 @@ ok $? 'no rope_theta: 1e6, and it is said'
 hf change "$srcdir/tests/golden/finegrained_tied" both 't["lm_head.weight"] = t["model.embed_tokens.weight"].copy()' && does import both -o both.ckpt
 ok $? 'tied, with a head that is the embedding'
 
+# a dense model becomes a mixture: experts from one golden expert a layer
+dense='for l in range(2):
+    a = f"model.layers.{l}."
+    for n, name in (1, "gate"), (3, "up"), (2, "down"):
+        t[f"{a}mlp.{name}_proj.weight"] = t[f"{a}block_sparse_moe.experts.0.w{n}.weight"]
+for n in [n for n in t if "block_sparse" in n]: del t[n]
+for k in "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef": c.pop(k, None)
+c.update(model_type="mistral", architectures=["MistralForCausalLM"])'
+hf change "$tiny" dense "$dense" && hf change "$tiny" lone 'for n in [n for n in t if "experts." in n and "experts.0." not in n]: del t[n]
+for n in [n for n in t if "gate.weight" in n]: t[n] = t[n][:1].copy()
+c["num_local_experts"] = c["num_experts_per_tok"] = 1' && regulon 2 import dense -o up --experts 8 model.num_experts_per_tok=3 >out
+ok $? 'a dense model, imported as a mixture of 8 experts'
+grep -q 'import: dense, a dense model, is now the checkpoint up of 403 k parameters, 8 copies of each feed-forward block$' err && grep -q '^  num_local_experts: 8$' up/used.yaml &&
+    grep -q '^  num_experts_per_tok: 3$' up/used.yaml
+ok $? 'said, and in its deck'
+gzip -dc "$genome" | head -n 20 >a.fa
+for model in up lone; do "$regulon" score $model a.fa --per-base --window 256 >$model.tsv 2>err || echo failed >$model.tsv; done
+"$PYTHON3" - <<'EOF'
+import csv, sys
+a, b = ([float(r["log_likelihood"]) for r in csv.DictReader(open(n + ".tsv"), delimiter="\t")] for n in ("up", "lone"))
+worst = max(abs(x - y) for x, y in zip(a, b))
+sys.exit(not (len(a) == len(b) > 1000 and worst <= 2e-6 and len(set(a)) > 500))
+EOF
+ok $? 'without noise it computes what the dense model does, a mixture of one'
+does export up -o up.hf && hf upcycled dense up.hf 8 0 && "$regulon" import dense -o up1 --experts 8 model.num_experts_per_tok=3 2>err && does export up1 -o up1.hf && hf same up.hf up1.hf
+ok $? 'every expert is a copy; routers are not all alike; one rank makes the same'
+regulon 2 import dense -o noisy --experts 4 --noise 0.01 seed=7 >out && does export noisy -o noisy.hf && hf upcycled dense noisy.hf 4 0.01 &&
+    "$regulon" import dense -o noisy1 --experts 4 --noise 0.01 seed=7 2>err && does export noisy1 -o noisy1.hf && hf same noisy.hf noisy1.hf
+ok $? 'noise of the deviation that was asked for, other in each copy, the same on one rank'
+regulon 2 train up/used.yaml checkpoint.init_from=up checkpoint.ckpt_dir=upped dataset.path="$genome" dataset.max_seq_length=64 num_train_steps=1 optimizer.lr=0 \
+    checkpoint.save_final_model=true parallelism.ep_size=2 >out && hf same up.hf upped/final_model
+ok $? 'a run begins with it'
+hf change dense bare.dense 'c.pop("rope_parameters", None); c.pop("rope_theta", None); c.pop("rms_norm_eps"); c["model_type"] = "llama"' &&
+    does import bare.dense -o bare.up --experts 2 && grep -q 'config.json has no rope_theta; 1e4 is taken$' err && grep -q '^  rms_norm_eps: 1.0e-06$' bare.up/used.yaml
+ok $? "Llama's own defaults"
+
 # refusals of import
+refused 65 'dense: a dense model (mistral); --experts N makes a mixture of N copies of it' import dense -o new
+refused 65 'made: not a dense model: it has no mlp.gate_proj' import made -o new --experts 4
+refused 65 'dense: a dense model, without experts; regulon import --experts N makes a mixture of N copies of it' eval dense dataset.path="$genome" \
+    validation.data_path="$genome" model.num_local_experts=2 parallelism.ep_size=1
+refused 64 "import: --experts: '0' is not a whole number from 1 to 65536" import dense -o new --experts 0
+refused 64 'import: --experts needs a value' import dense -o new --experts
+refused 64 "import: --noise: '-1' is no number from 0 on" import dense -o new --experts 4 --noise -1
+refused 64 'import: --noise needs --experts' import made -o new --noise 0.1
+refused 78 'model.num_experts_per_tok (2) is above model.num_local_experts (1)' import dense -o new --experts 1
+hf change dense biased.dense 'c["attention_bias"] = True'
+refused 78 'attention_bias: true is not something regulon does; it must be 0 (config.json)' import biased.dense -o new --experts 4
+hf change dense holed 'del t["model.layers.1.mlp.up_proj.weight"]'
+refused 65 "holed: 1 tensor does not fit the model: 'model.layers.1.mlp.up_proj.weight' is missing" import holed -o new --experts 4
 refused 64 'import: which folder? regulon import FOLDER -o CKPT' import
 refused 64 'import: -o CKPT is missing: the folder to make' import made
 refused 64 'import: -o needs a value' import made -o
@@ -128,7 +181,7 @@ refused 64 'import: -o one is there already; give another name or remove it' imp
 refused 64 "'words' is not of the form key=value" import made words -o new
 refused 65 'run: not a Hugging Face folder: no model.safetensors, no model.safetensors.index.json' import run -o new
 refused 78 'optimizer.lrr: unknown key; did you mean optimizer.lr? (command line)' import made -o new optimizer.lrr=1
-refused 74 'import: rank 0 on '"$(hostname)"': /proc/new.tmp/used.yaml: No such file or directory' import made -o /proc/new
+refused 74 'import: rank 0 on '"$(hostname)"': /proc/new.tmp: No such file or directory' import made -o /proc/new
 mkdir weights && cp one/model.safetensors weights
 refused 65 'weights: no config.json in it' import weights -o new
 on=1

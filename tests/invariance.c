@@ -108,7 +108,7 @@ static void run(struct curve *curve, MPI_Comm comm, int dp, int ep, const char *
         memcpy(curve->steps[s].counts, sums.counts, sizeof curve->steps[s].counts);
     }
     struct batch *scratch = batch_new(CAPACITY);
-    struct evaluation e = evaluate_streams(t.m, &stream, 1, EVALUATED, scratch, NULL, NULL);
+    struct evaluation e = evaluate_streams(t.m, &stream, 1, EVALUATED, scratch, NULL, NULL, NULL);
     curve->held_out = e.loss, curve->held_out_targets = e.targets;
     t.be->download(t.be, curve->bias, t.m->bias, sizeof curve->bias);
     curve->hash = trial_hash(&t);

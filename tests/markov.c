@@ -16,7 +16,9 @@ static void score(const struct corpus *train, const struct corpus *held_out, con
                   struct markov_result *r) {
     struct stream *a = stream_open(train, c, STREAM_TRAIN),
                   *b = stream_open(held_out, c, STREAM_ALL);
-    markov_score(a, b, c, r);
+    struct markov *m = markov_fit(a, c);
+    markov_score(m, b, c->validation.num_batches, r, NULL);
+    markov_free(m);
     stream_close(a);
     stream_close(b);
 }
@@ -175,7 +177,9 @@ static void test_genome(void) {
     struct stream *train = stream_open(c, &k, STREAM_TRAIN),
                   *held_out = stream_open(c, &k, STREAM_HELD_OUT);
     struct markov_result r;
-    markov_score(train, held_out, &k, &r);
+    struct markov *m = markov_fit(train, &k);
+    struct markov_sum *parts = memory_alloc_array((size_t)stream_segments(held_out), sizeof *parts);
+    markov_score(m, held_out, k.validation.num_batches, &r, parts);
     /* figures of an independent count (NumPy, whole contexts): 1.96525, and 1.93780 for order 7
      * with alpha 8 */
     tap_ok(fabs(r.bits_per_base[2] - 1.96525) < 1e-4, "order 2: %.4f bits", r.bits_per_base[2]);
@@ -184,6 +188,16 @@ static void test_genome(void) {
     int64_t lost = stream_targets(held_out) - r.n_targets;
     tap_ok(lost >= 0 && lost < loader_chunks(held_out, 16384),
            "scored on the targets of validation");
+    struct markov_sum sum = {.n_targets = 0};
+    for (int64_t i = 0; i < stream_segments(held_out); i++) {
+        sum.n_targets += parts[i].n_targets;
+        sum.bits[7] += parts[i].bits[7];
+    }
+    double mean = sum.bits[7] / (double)sum.n_targets;
+    tap_ok(sum.n_targets == r.n_targets && fabs(mean - r.bits_per_base[7]) < 1e-9,
+           "the parts of all %lld segments are the whole", (long long)stream_segments(held_out));
+    memory_free(parts);
+    markov_free(m);
     stream_close(train);
     stream_close(held_out);
     hand_free(c);

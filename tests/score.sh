@@ -209,10 +209,13 @@ py 'ratios are differences of two scores' <<'EOF'
 status = "scored scored scored scored scored scored scored scored scored scored scored symbolic symbolic no_alt symbolic degenerate degenerate too_long"
 for strand in "forward", "reverse", "mean":
     rows, passages = table("v." + strand), by_name("p." + strand)
-    assert [r["status"] for r in rows] == status.split(), [r["status"] for r in rows]
+    bare = {"forward": ["c2.1.0"], "reverse": ["c2.31.0"], "mean": ["c2.1.0", "c2.31.0"]}[strand] # nothing precedes them
+    want = ["no_context" if r["contig"] + "." + r["position"] + ".0" in bare else s for r, s in zip(rows, status.split(), strict=True)]
+    assert [r["status"] for r in rows] == want, [r["status"] for r in rows]
     scored = [r for r in rows if r["status"] == "scored"]
-    lefts = [l.split() for l in open("left.txt")]
-    assert len(lefts) == len(scored) == 11
+    all_lefts = [l.split() for l in open("left.txt")]
+    lefts = [l for l in all_lefts if l[0] not in bare]
+    assert len(all_lefts) == 11 and len(lefts) == len(scored)
     for r, (name, left, right, _) in zip(scored, lefts):
         assert name.split(".")[:2] == [r["contig"], r["position"]]
         ref, alt = np.array(passages[name + ".ref"]), np.array(passages[name + ".alt"])
@@ -226,10 +229,39 @@ for strand in "forward", "reverse", "mean":
     whole = {r["name"]: float(r["log_likelihood"]) for r in table("pbos." + strand)}
     short = [r for r in table("bos." + strand) if r["contig"] == "c2" and r["status"] == "scored"]
     assert len(short) == 4
-    for r, (name, *_) in zip(short, [l for l in lefts if l[3] == "c2"]):
+    for r, (name, *_) in zip(short, [l for l in all_lefts if l[3] == "c2"]):
         near(float(r["log_likelihood_ratio"]), whole[name + ".alt"] - whole[name + ".ref"], 2e-4)
 a, b = [float(r["log_likelihood_ratio"]) for r in table("v.forward")], [float(r["log_likelihood_ratio"]) for r in table("v.reverse")]
 near([float(r["log_likelihood_ratio"]) for r in table("v.mean")], (np.array(a) + b) / 2, 2e-6)
+EOF
+# by hand: an independent forward pass, which gives the golden logits
+printf '>g\nACGGATTACAGATTACCAGT\n' >g.fa
+{ head -n 3 v.vcf && printf 'g\t6\t.\tT\tG\ng\t9\t.\tC\tCAA\ng\t11\t.\tGAT\tG\n'; } >g.vcf
+regulon 1 score "$golden/tiny" g.fa --variants g.vcf dataset.alphabet=dna dataset.bos_eos=record >g.tsv
+py 'ratios by a forward pass of NumPy, which gives the golden logits' "$golden/tiny" <<'EOF'
+r = tensors(sys.argv[1] + "/reference.safetensors")
+near(mixtral(sys.argv[1], r["input_ids"][0]), r["logits"][0], 1e-5)
+def score(text, first):
+    ids = [2] + [ord(b) for b in text]
+    x = mixtral(sys.argv[1], ids)
+    logp = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    return sum(logp[i - 1, ids[i]] for i in range(first, len(ids)))
+text = "ACGGATTACAGATTACCAGT"
+for row in table("g.tsv"):
+    at, ref, alt = int(row["position"]), row["ref"], row["alt"]
+    a, b = score(text, at), score(text[:at - 1] + alt + text[at - 1 + len(ref):], at)
+    near([float(row[k]) for k in ("ref_log_likelihood", "alt_log_likelihood", "log_likelihood_ratio")], [a, b, b - a], 1e-4)
+assert len(table("g.tsv")) == 3
+EOF
+printf '>d\nACGTRYNACGTKACGTACGT\n' >d.fa
+{
+    head -n 3 v.vcf
+    printf 'd\t5\t.\tA\tC\nd\t6\t.\tN\tC\nd\t4\t.\tTACN\tT\nd\t12\t.\tG\tT\nd\t1\t.\tAC\tA\n'
+} >d.vcf
+regulon 1 score run d.fa --variants d.vcf dataset.bos_eos=none >d.tsv
+py 'degenerate letters of the sequence, as VCF writes them; a deletion behind the first base needs nothing before it' <<'EOF'
+rows = table("d.tsv")
+assert [r["status"] for r in rows] == ["degenerate"] * 4 + ["scored"], rows
 EOF
 regulon 2 score run c.fa --variants v.vcf --window 64 --strand mean dataset.bos_eos=none -o two.vcf.tsv && cmp -s two.vcf.tsv v.mean
 ok $? 'the same bytes on two ranks'
@@ -239,6 +271,11 @@ for r, l in zip(table("bos.forward"), [json.loads(l) for l in open("v.jsonl")], 
     assert {k: "nan" if v is None else v if isinstance(v, str) else f"{v:.6f}" if isinstance(v, float) else str(v) for k, v in l.items()} == r, (r, l)
 EOF
 
+printf '{"id": "a\\tb", "text": "ACGT"}\n' >tab.jsonl
+for how in '' --per-base; do
+    regulon 1 score run tab.jsonl $how >tab.tsv && [ "$(sed -n 2p tab.tsv | cut -f 1)" = 'a b' ] && [ "$(awk -F '\t' '{ print NF }' tab.tsv | sort -u | wc -l)" = 1 ]
+    ok $? "a tab in a name is no column of its own $how"
+done
 regulon 1 pack a.fa -o a.h5 >out && regulon 2 score run a.h5 --window 64 --per-base --strand mean >packed.tsv && cmp -s packed.tsv mean.tsv
 ok $? 'a packed corpus instead of its FASTA'
 "$regulon" score run a.fa --window 64 >/dev/full 2>err
@@ -302,6 +339,8 @@ refused 64 "score: --strand: 'both' is none of forward, reverse, mean" score run
 refused 64 "score: --window: '1' is not a whole number from 2 to 16777216" score run a.fa --window 1
 refused 64 'score: --window needs a value: N' score run a.fa --window
 refused 64 'score: --window is given twice' score run a.fa --window 8 --window=9
+refused 64 'score: --window: dataset.micro_batch_size (1000) windows of 16777216 tokens are above 2147483647 tokens' score run a.fa --window 16777216 \
+    dataset.micro_batch_size=1000 dataset.token_micro_batch_size=null -o no.tsv
 refused 64 'score: --stride: 64 of windows of 64 tokens leaves no context' score run a.fa --window 64 --stride 64 -o no.tsv
 refused 64 'score: --strand: only text of the alphabets dna and rna has a reverse strand' score run p.fa --strand mean dataset.alphabet=protein
 refused 64 'score: --format h5 needs -o FILE' score run a.fa --format h5
@@ -321,6 +360,7 @@ refuse_vcf() {
 refuse_vcf "bad.vcf:4: the sequences have no contig 'chr1'" 'chr1\t5\t.\tA\tC'
 refuse_vcf "bad.vcf:4: the sequences have several contigs 'c3'" 'c3\t1\t.\tA\tC'
 refuse_vcf "bad.vcf:4: REF is 'TTC', but the sequence has 'TTG' at c2:5" 'c2\t5\t.\tTTC\tC'
+refuse_vcf "bad.vcf:4: REF is 'C', but the sequence has 'N' at c2:16" 'c2\t16\t.\tC\tA'
 refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t31\t.\tAA\tC'
 refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t0\t.\tA\tC'
 refuse_vcf "bad.vcf:4: the position lies outside contig 'c2'" 'c2\t9223372036854775807\t.\tAA\tC'

@@ -283,6 +283,56 @@ static void test_blocks(void) {
     hand_free(corpus);
 }
 
+/* Chunks of 7 tokens: each base of a part is fresh once, where stream_fresh says. */
+static void test_fresh(void) {
+    enum { CHUNK = 7, N = 580 };
+    static const int64_t lengths[] = {507, 0, 35, 38}, first[] = {0, 507, 507, 542};
+    int once = 1, right = 1;
+    for (int part = STREAM_HELD_OUT; part <= STREAM_ALL; part++)
+        for (int bos = BOS_RECORD; bos <= BOS_NONE; bos++)
+            for (int64_t stride = 0; stride < 9; stride += 2) {
+                struct config c = hand_config(12, stride, CHUNK);
+                c.dataset.bos_eos = bos;
+                c.dataset.holdout_by = HOLDOUT_BLOCK;
+                c.dataset.holdout_share = part == STREAM_ALL ? 0 : 0.25;
+                c.dataset.holdout_block = 10;
+                struct corpus *corpus = hand_numbered(lengths, 4, 2);
+                struct stream *s = stream_open(corpus, &c, (enum stream_part)part);
+                struct batch *b = batch_new(CHUNK);
+                int seen[N] = {0}, all = 0, targets = 1;
+                for (int64_t k = 0; k < loader_chunks(s, CHUNK); k++) {
+                    loader_fill_chunk(s, k, b);
+                    for (int d = 0; d < b->n_documents; d++) {
+                        int at = b->cu_seqlens[d], n = b->cu_seqlens[d + 1] - at;
+                        struct stream_fresh f = stream_fresh(s, k * CHUNK + at, n);
+                        struct stream_segment g = stream_segment(s, f.segment);
+                        for (int64_t i = 0; i < f.n; i++) {
+                            int64_t base = first[g.record] + g.start + f.first + i;
+                            right = right && f.skip + i < n && f.first + i < g.n &&
+                                    b->tokens[at + f.skip + i] == 100 + base;
+                            seen[base]++;
+                        }
+                        for (int64_t i = 0; i < n; i++)
+                            targets = targets && (b->targets[at + i] == -100 ||
+                                                  (i + 1 >= f.skip && i + 1 < f.skip + f.n));
+                    }
+                }
+                for (int64_t i = 0; i < stream_segments(s); i++) {
+                    struct stream_segment g = stream_segment(s, i);
+                    for (int64_t p = 0; p < g.n; p++)
+                        all++, once = once && seen[first[g.record] + g.start + p] == 1;
+                }
+                for (int i = 0; i < N; i++) all -= seen[i];
+                once = once && all == 0 && (part != STREAM_ALL || seen[0] == 1);
+                right = right && targets;
+                batch_free(b);
+                stream_close(s);
+                hand_free(corpus);
+            }
+    tap_ok(right, "fresh bases are where they are said to be, and targets are among them");
+    tap_ok(once, "each base of a part is fresh once");
+}
+
 /* Whether a record has these labels, '.' for none, and this weight on its lower-case targets. */
 static int labelled(const char *record, const struct config *c, const char *labels, float weight) {
     struct corpus *corpus = hand_text(&record, 1);
@@ -471,6 +521,7 @@ int main(int argc, char **argv) {
     test_definition();
     test_coverage();
     test_blocks();
+    test_fresh();
     test_labels();
     test_ready_bytes();
     test_ordinary();

@@ -73,6 +73,12 @@ ok $? 'a Hugging Face folder has no data of its own'
 regulon 2 train ./deck.yaml router.bias_rate=0.05 checkpoint.ckpt_dir=bias >bias.out && regulon 2 eval bias >evalbias
 [ "$(held_out bias.out)" = "$(held_out evalbias)" ] && [ -n "$(held_out evalbias)" ]
 ok $? "a router with a selection bias is evaluated as it was trained: $(held_out evalbias)"
+cp -r bias/final_model biashf && regulon 2 eval biashf dataset.path=a.fa dataset.holdout_by=record dataset.holdout_share=0.2 dataset.max_seq_length=64 \
+    dataset.token_micro_batch_size=256 >evalbiashf && [ "$(held_out evalbiashf)" = "$(held_out evalbias)" ]
+ok $? 'also as a Hugging Face folder, whose config.json does not speak of it'
+regulon 2 train ./deck.yaml checkpoint.init_from=biashf checkpoint.ckpt_dir=unbiased num_train_steps=1 optimizer.lr=0 >out && regulon 2 eval unbiased >evalun
+[ "$(held_out evalun)" = "$(held_out evalbias)" ] && cmp bias/final_model/router_bias.safetensors unbiased/final_model/router_bias.safetensors
+ok $? 'a run that begins from it keeps it, unmoved'
 rm bias/final_model/router_bias.safetensors && regulon 2 eval bias >evalbias && [ "$(held_out bias.out)" != "$(held_out evalbias)" ]
 ok $? "and without its bias is another model: $(held_out evalbias)"
 

@@ -12,6 +12,7 @@ enum random_stream {
     RANDOM_SHUFFLE,
     RANDOM_TEST = 5,
     RANDOM_GENERATE,
+    RANDOM_UPCYCLE,
     RANDOM_INIT = 1024
 };
 

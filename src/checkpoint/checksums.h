@@ -18,6 +18,7 @@ struct extent {
     int piece;           /* number of the piece that they are */
     int64_t offset, bytes;
     uint64_t hash; /* XXH3-64 */
+    int hole; /* zeros that were not written */
 };
 
 /* The remarks on a file's extents, for checksums_write; the caller frees them. */

@@ -17,7 +17,6 @@ struct out_file {
     int first, n;
     char *header; /* [data] what it begins with */
     size_t data;  /* where its data begin */
-    int fd;
 };
 
 struct exporting {
@@ -37,7 +36,7 @@ static void plan_files(struct exporting *x, int element_bytes, double most) {
     for (int i = 0; i < x->list.n; i++) {
         double more = (double)x->list.tensors[i].n * element_bytes;
         if (i == 0 || (most > 0 && bytes + more > most)) {
-            x->files[x->n_files++] = (struct out_file){.first = i, .fd = -1};
+            x->files[x->n_files++] = (struct out_file){.first = i};
             bytes = 0;
         }
         x->files[x->n_files - 1].n++;
@@ -52,18 +51,18 @@ static void plan_files(struct exporting *x, int element_bytes, double most) {
     }
 }
 
-/* Opens all files; rank 0 creates them, with headers and room for the data. */
-static char *open_files(struct exporting *x, int create) {
+/* Makes the files, with headers and room for the data. */
+static char *create_files(const struct exporting *x) {
     char *problem = NULL;
     for (int k = 0; k < x->n_files && !problem; k++) {
-        struct out_file *f = &x->files[k];
+        const struct out_file *f = &x->files[k];
         const struct safetensor *last = &x->list.tensors[f->first + f->n - 1];
         char *path = file_join(x->temporary, f->name);
-        f->fd = open(path, O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0666);
-        if (f->fd < 0 ||
-            (create && (!file_write_all(f->fd, f->header, f->data) ||
-                        ftruncate(f->fd, (off_t)(f->data + last->first + last->bytes)) != 0)))
+        int fd = open(path, O_WRONLY | O_CLOEXEC | O_CREAT | O_TRUNC, 0666);
+        if (fd < 0 || !file_write_all(fd, f->header, f->data) ||
+            ftruncate(fd, (off_t)(f->data + last->first + last->bytes)) != 0)
             problem = memory_format("%s: %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
         memory_free(path);
     }
     return problem;
@@ -92,14 +91,10 @@ static char *write_index(const struct exporting *x) {
 /* Rank 0: all but the tensors. */
 static char *begin(struct exporting *x, const struct config *c, int half, int64_t step) {
     struct shape s = shape_of(c);
-    if (file_exists(x->temporary))
-        return memory_format("%s is there: of an export that goes on, or was killed; remove it",
-                             x->temporary);
-    x->made = 1;
-    if (!file_make_folders(x->temporary))
-        return memory_format("%s: %s", x->temporary, strerror(errno));
-    char *problem = hf_files_write(x->temporary, c, &s, half ? "bfloat16" : "float32", step);
-    if (!problem) problem = open_files(x, /*create=*/1);
+    char *problem = hf_begin_folder(x->temporary, "an export", &x->made);
+    if (!problem)
+        problem = hf_files_write(x->temporary, c, &s, half ? "bfloat16" : "float32", step);
+    if (!problem) problem = create_files(x);
     if (!problem && x->n_files > 1) problem = write_index(x);
     return problem;
 }
@@ -119,49 +114,56 @@ static void to_bf16(float *x, int64_t n) {
     }
 }
 
-/* This rank's part of the stretches: number k belongs to rank k mod ranks. */
-static char *write_tensors(struct exporting *x, struct weights *w, const struct grid *g, int half) {
+/* What the stretches go through. */
+struct buffer {
+    float *data;          /* [room] */
+    int64_t room, n_done; /* stretches so far, of all ranks */
+};
+
+/* This rank's part of the stretches of tensor i: number k belongs to rank k mod ranks. */
+static char *write_tensor(const struct exporting *x, struct weights *w, const struct grid *g,
+                          int half, const struct out_file *f, int fd, int i, struct buffer *b) {
     enum { MOST = 1 << 22 }; /* elements */
+    const struct safetensor *t = &x->list.tensors[i];
+    const struct hf_part *part = &x->list.parts[i];
+    int64_t cols = weights_params(w)->list[part->param].cols, size = half ? 2 : 4,
+            most = cols < MOST ? MOST / cols * cols : cols;
     char *problem = NULL;
-    float *buffer = NULL;
-    int64_t room = 0, k = 0;
-    for (int f = 0; f < x->n_files; f++)
-        for (int i = x->files[f].first; i < x->files[f].first + x->files[f].n && !problem; i++) {
-            const struct safetensor *t = &x->list.tensors[i];
-            const struct hf_part *part = &x->list.parts[i];
-            int64_t cols = weights_params(w)->list[part->param].cols,
-                    most = cols < MOST ? MOST / cols * cols : cols;
-            if (most > room) {
-                memory_free(buffer);
-                buffer = memory_alloc_array((size_t)most, sizeof *buffer);
-                room = most;
-            }
-            for (int64_t at = 0, n; at < t->n && !problem; at += n) {
-                n = t->n - at < most ? t->n - at : most;
-                if (k++ % g->n_ranks != g->rank) continue;
-                problem = weights_read(w, part->param, part->first + at, n, buffer);
-                if (!problem && half) to_bf16(buffer, n);
-                int64_t size = half ? 2 : 4,
-                        place = (int64_t)x->files[f].data + (int64_t)t->first + at * size;
-                if (!problem &&
-                    !file_write_all_at(x->files[f].fd, buffer, (size_t)(n * size), place))
-                    problem =
-                        memory_format("%s/%s: %s", x->temporary, x->files[f].name, strerror(errno));
-            }
-        }
-    memory_free(buffer);
+    if (most > b->room) {
+        memory_free(b->data);
+        b->data = memory_alloc_array((size_t)most, sizeof *b->data);
+        b->room = most;
+    }
+    for (int64_t at = 0, n; at < t->n && !problem; at += n) {
+        n = t->n - at < most ? t->n - at : most;
+        if (b->n_done++ % g->n_ranks != g->rank) continue;
+        problem = weights_read(w, part->param, part->first + at, n, b->data);
+        if (!problem && half) to_bf16(b->data, n);
+        int64_t place = (int64_t)f->data + (int64_t)t->first + at * size;
+        if (!problem && !file_write_all_at(fd, b->data, (size_t)(n * size), place))
+            problem = memory_format("%s/%s: %s", x->temporary, f->name, strerror(errno));
+    }
     return problem;
 }
 
-static char *close_files(struct exporting *x) {
+/* All files one after the other: one is open at a time. */
+static char *write_files(const struct exporting *x, struct weights *w, const struct grid *g,
+                         int half) {
+    struct buffer b = {.data = NULL};
     char *problem = NULL;
-    for (int k = 0; k < x->n_files; k++) {
-        if (x->files[k].fd < 0) continue;
-        int bad = fsync(x->files[k].fd) != 0;
-        bad |= close(x->files[k].fd) != 0;
-        if (bad && !problem)
-            problem = memory_format("%s/%s: %s", x->temporary, x->files[k].name, strerror(errno));
+    for (int k = 0; k < x->n_files && !problem; k++) {
+        const struct out_file *f = &x->files[k];
+        char *path = file_join(x->temporary, f->name);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0) problem = memory_format("%s: %s", path, strerror(errno));
+        for (int i = f->first; i < f->first + f->n && !problem; i++)
+            problem = write_tensor(x, w, g, half, f, fd, i, &b);
+        int bad = fd >= 0 && fsync(fd) != 0;
+        if (fd >= 0) bad |= close(fd) != 0;
+        if (bad && !problem) problem = memory_format("%s: %s", path, strerror(errno));
+        memory_free(path);
     }
+    memory_free(b.data);
     return problem;
 }
 
@@ -172,13 +174,7 @@ char *hf_export(struct weights *w, const struct grid *g, const struct config *c,
                           .list = hf_list_new(weights_params(w), how.half ? "BF16" : "F32")};
     plan_files(&x, how.half ? 2 : 4, how.file_bytes);
     problem = agree_problem(g, g->rank == 0 ? begin(&x, c, how.half, weights_step(w)) : NULL);
-    if (!problem) problem = agree_problem(g, g->rank == 0 ? NULL : open_files(&x, /*create=*/0));
-    if (!problem) problem = agree_problem(g, write_tensors(&x, w, g, how.half));
-    char *unsynced = agree_problem(g, close_files(&x));
-    if (!problem)
-        problem = unsynced;
-    else
-        memory_free(unsynced);
+    if (!problem) problem = agree_problem(g, write_files(&x, w, g, how.half));
     if (!problem)
         problem = agree_problem(g, g->rank == 0 && !file_publish(temporary, folder)
                                        ? memory_format("%s: %s", folder, strerror(errno))

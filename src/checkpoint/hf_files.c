@@ -20,6 +20,15 @@ static const struct {
              {"unk", "<unk>", TOKEN_UNK}};
 enum { N_MARKS = sizeof marks / sizeof *marks, N_BYTES = 256 };
 
+char *hf_begin_folder(const char *temporary, const char *what, int *made) {
+    *made = !file_exists(temporary);
+    if (!*made)
+        return memory_format("%s is there: of %s that goes on, or was killed; remove it", temporary,
+                             what);
+    if (file_make_folders(temporary)) return NULL;
+    return memory_format("%s: %s", temporary, strerror(errno));
+}
+
 /* Of a tokeniser's tokens we do not know what they mean. */
 static int has_marks(const struct config *c) {
     return c->dataset.alphabet != ALPHABET_BYTES;

@@ -7,6 +7,10 @@
 /* A key of ours in config.json, the step; others pass it over (config/hf.c does, too). */
 #define HF_STEP_KEY "regulon_step"
 
+/* Makes the folder that becomes a checkpoint or a Hugging Face folder when it is whole; *made: it
+ * is ours. what: "an import". NULL, or what failed: it may be there already. One rank. */
+char *hf_begin_folder(const char *temporary, const char *what, int *made);
+
 /* Writes config.json, generation_config.json and, where a token is a character, tokenizer.json and
  * tokenizer_config.json into the folder. dtype: "float32" or "bfloat16". step: of the model, -1:
  * not known. NULL, or what failed, freed by the caller. One rank. */

@@ -113,18 +113,19 @@ static void list_tensors(struct hf_folder *f) {
                      file_basename(f->list[i].file->path));
 }
 
-/* Which names the experts have; both: refused. */
-static int old_names(const struct hf_folder *f) {
-    const char *before = NULL, *now = NULL;
+/* Which names the experts have; those of both generations: refused. */
+static enum hf_naming naming_of(const struct hf_folder *f) {
+    const char *before = NULL, *now = NULL, *dense = NULL;
     for (int i = 0; i < f->n; i++) {
         const char *name = f->list[i].tensor->name;
         if (!before && strstr(name, ".block_sparse_moe.")) before = name;
         if (!now && (strstr(name, ".mlp.experts.") || strstr(name, ".mlp.gate."))) now = name;
+        if (!dense && strstr(name, ".mlp.gate_proj.")) dense = name;
     }
     if (before && now)
         die_user(EXIT_DATA, "%s: the names of two generations are mixed: '%s' and '%s'", f->path,
                  before, now);
-    return before != NULL;
+    return before ? HF_OLD : dense && !now ? HF_DENSE : HF_FUSED;
 }
 
 struct hf_folder *hf_folder_open(const char *path) {
@@ -146,7 +147,7 @@ struct hf_folder *hf_folder_open(const char *path) {
     list_tensors(f);
     if (map) check_index(f, map);
     json_decref(map);
-    f->old = old_names(f);
+    f->naming = naming_of(f);
     return f;
 }
 
@@ -206,6 +207,7 @@ static void check_piece(const struct param *t, const struct hf_piece *p, void *c
     struct misfits *m = context;
     const struct hf_tensor *found = find(m->folder, p->name);
     (void)t;
+    if (m->folder->naming == HF_DENSE && p->expert > 0) return; /* a copy of the first */
     if (!found) return note(m, UNFIT, memory_format("'%s' is missing", p->name));
     m->used[found - m->folder->list] = 1;
     const struct safetensor *s = found->tensor;
@@ -242,9 +244,16 @@ static void check_tied(struct misfits *m) {
                            "they are tied"));
 }
 
-void hf_folder_check(const struct hf_folder *f, const struct params *p) {
+void hf_folder_check(const struct hf_folder *f, const struct params *p, int dense) {
+    if (dense && f->naming != HF_DENSE)
+        die_user(EXIT_DATA, "%s: not a dense model: it has no mlp.gate_proj", f->path);
+    if (!dense && f->naming == HF_DENSE)
+        die_user(EXIT_DATA,
+                 "%s: a dense model, without experts; regulon import --experts N makes a mixture "
+                 "of N copies of it",
+                 f->path);
     struct misfits m = {.folder = f, .used = memory_alloc((size_t)f->n + 1)};
-    for (int i = 0; i < p->n; i++) hf_each_piece(&p->list[i], f->old, check_piece, &m);
+    for (int i = 0; i < p->n; i++) hf_each_piece(&p->list[i], f->naming, check_piece, &m);
     if (p->head == p->embed) check_tied(&m);
     for (int i = 0; i < f->n; i++)
         if (!m.used[i])
@@ -278,5 +287,5 @@ static void read_piece(const struct param *t, const struct hf_piece *p, void *co
 void hf_folder_read(const struct hf_folder *f, const struct param *t, int64_t first, int64_t n,
                     float *out) {
     struct reading r = {.folder = f, .first = first, .n = n, .out = out};
-    hf_each_piece(t, f->old, read_piece, &r);
+    hf_each_piece(t, f->naming, read_piece, &r);
 }

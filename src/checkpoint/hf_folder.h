@@ -2,6 +2,7 @@
  * model.safetensors.index.json lists. */
 #ifndef REGULON_CHECKPOINT_HF_FOLDER_H
 #define REGULON_CHECKPOINT_HF_FOLDER_H
+#include "checkpoint/hf_pieces.h"
 #include "checkpoint/safetensors.h"
 #include "model/params.h"
 
@@ -16,7 +17,7 @@ struct hf_folder {
     int n_files;
     struct hf_tensor *list; /* [n] by name */
     int n;
-    int old; /* experts and router are named as before transformers 5: one tensor an expert */
+    enum hf_naming naming;
 };
 
 /* 1 if the folder holds such files; by their names only. */
@@ -30,13 +31,15 @@ struct hf_folder *hf_folder_open(const char *path);
 void hf_folder_close(struct hf_folder *f);
 
 /* die_user (65) unless the folder has just the tensors of the whole model `p`, as weights of the
- * same shapes: those missing, left over, of another shape or type are named, all of them or the
- * first few. Of a tied model an lm_head.weight may be there: it must be the embedding, bit for bit.
- * Local. */
-void hf_folder_check(const struct hf_folder *f, const struct params *p);
+ * same shapes, or, where `dense`, those of a model with one feed-forward block a layer instead of
+ * experts, and not otherwise: those missing, left over, of another shape or type are named, all of
+ * them or the first few. Of a tied model an lm_head.weight may be there: it must be the embedding,
+ * bit for bit. Local. */
+void hf_folder_check(const struct hf_folder *f, const struct params *p, int dense);
 
 /* Elements [first, first + n) of parameter t's part of a rank, or of the whole where t is of the
- * whole model's table, as FP32. Dies (74) on a read error. Local. */
+ * whole model's table, as FP32; a router's are left as they are
+ * where the folder is dense. Dies (74) on a read error. Local. */
 void hf_folder_read(const struct hf_folder *f, const struct param *t, int64_t first, int64_t n,
                     float *out);
 #endif

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/checksums.h"
+#include "checkpoint/hf_files.h"
 #include "checkpoint/index.h"
 #include "checkpoint/shard.h"
 #include <errno.h>
@@ -38,17 +39,14 @@ static char *read_piece(void *context, const struct piece *p, int64_t first, int
 
 /* Rank 0: the folder, with used.yaml. */
 static char *begin(const char *temporary, const struct config *c, int *made) {
-    char *text = NULL, *path = file_join(temporary, "used.yaml"), *problem = NULL;
+    char *text = NULL, *path = file_join(temporary, "used.yaml"),
+         *problem = hf_begin_folder(temporary, "an import", made);
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (!out) die("open_memstream: %s", strerror(errno));
     config_write(c, out);
     if (fclose(out) != 0) die("open_memstream: %s", strerror(errno));
-    *made = !file_exists(temporary);
-    if (!*made)
-        problem = memory_format("%s is there: of an import that goes on, or was killed; remove it",
-                                temporary);
-    else if (!file_make_folders(temporary) || !file_write_atomic(path, text, bytes))
+    if (!problem && !file_write_atomic(path, text, bytes))
         problem = memory_format("%s: %s", path, strerror(errno));
     free(text);
     memory_free(path);

@@ -12,7 +12,7 @@ static int split_layer(const char *name, const char **rest) {
     return layer;
 }
 
-void hf_each_piece(const struct param *t, int old,
+void hf_each_piece(const struct param *t, enum hf_naming naming,
                    void (*visit)(const struct param *t, const struct hf_piece *p, void *context),
                    void *context) {
     struct hf_piece p = {.n_dims = t->n_dims, .n = (int64_t)t->n};
@@ -20,9 +20,11 @@ void hf_each_piece(const struct param *t, int old,
     snprintf(p.name, sizeof p.name, "%s", t->name);
     const char *rest = "";
     int layer = split_layer(t->name, &rest);
-    if (layer >= 0 && old && strcmp(rest, "mlp.gate.weight") == 0)
+    int router = layer >= 0 && strcmp(rest, "mlp.gate.weight") == 0;
+    if (router && naming == HF_DENSE) return;
+    if (router && naming == HF_OLD)
         snprintf(p.name, sizeof p.name, "model.layers.%d.block_sparse_moe.gate.weight", layer);
-    if (t->kind == PARAM_DENSE || !old) {
+    if (t->kind == PARAM_DENSE || naming == HF_FUSED) {
         p.first = t->first_row * t->cols;
         visit(t, &p, context);
         return;
@@ -33,9 +35,14 @@ void hf_each_piece(const struct param *t, int old,
     p.n_dims = 2, p.dims[0] = rows, p.dims[1] = t->cols, p.n = rows * t->cols;
     for (int64_t e = 0; e < n_experts; e++)
         for (int part = 0; part < parts; part++) {
-            snprintf(p.name, sizeof p.name,
-                     "model.layers.%d.block_sparse_moe.experts.%lld.w%d.weight", layer,
-                     (long long)(first_expert + e), up ? (part == 0 ? 1 : 3) : 2);
+            p.expert = first_expert + e;
+            if (naming == HF_DENSE)
+                snprintf(p.name, sizeof p.name, "model.layers.%d.mlp.%s_proj.weight", layer,
+                         up ? (part == 0 ? "gate" : "up") : "down");
+            else
+                snprintf(p.name, sizeof p.name,
+                         "model.layers.%d.block_sparse_moe.experts.%lld.w%d.weight", layer,
+                         (long long)p.expert, up ? (part == 0 ? 1 : 3) : 2);
             p.at = (e * parts + part) * p.n;
             visit(t, &p, context);
         }
@@ -68,7 +75,7 @@ static void list_piece(const struct param *t, const struct hf_piece *p, void *co
 struct hf_list hf_list_new(const struct params *p, const char *dtype) {
     struct listing l = {.dtype = dtype};
     for (l.param = 0; l.param < p->n; l.param++)
-        hf_each_piece(&p->list[l.param], /*old=*/1, list_piece, &l);
+        hf_each_piece(&p->list[l.param], HF_OLD, list_piece, &l);
     return l.list;
 }
 

@@ -8,6 +8,14 @@
 #define HF_BIAS_FILE "router_bias.safetensors"
 #define HF_BIAS_NAME "router_bias"
 
+/* How a folder names what stands in place of our experts. */
+enum hf_naming {
+    HF_FUSED, /* mlp.experts.gate_up_proj, gate before up, and down_proj: transformers 5 */
+    HF_OLD,   /* block_sparse_moe.experts.N.w1, w3, w2: a tensor an expert */
+    HF_DENSE  /* mlp.gate_proj, up_proj, down_proj: Llama's and Mistral's one feed-forward block,
+                 which every expert is a copy of; there is no router */
+};
+
 /* Where one stretch of a parameter of ours lies among the tensors of a folder: `n` elements from
  * element `first` of the whole tensor named `name` are elements from `at` of our local part. */
 struct hf_piece {
@@ -15,11 +23,11 @@ struct hf_piece {
     int n_dims;
     int64_t dims[3]; /* of the tensor in the folder */
     int64_t first, at, n;
+    int64_t expert; /* of the layer; 0 for other parameters */
 };
 
-/* Calls visit for every piece of parameter t of this rank, with the per-expert names of older
- * transformers (`old`) or the fused ones. */
-void hf_each_piece(const struct param *t, int old,
+/* Calls visit for every piece of parameter t of this rank. */
+void hf_each_piece(const struct param *t, enum hf_naming naming,
                    void (*visit)(const struct param *t, const struct hf_piece *p, void *context),
                    void *context);
 

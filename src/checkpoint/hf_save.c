@@ -97,7 +97,7 @@ void hf_save(struct model *m, const char *folder, int64_t step) {
     stream_tensors(m, &list, fd, path);
     if (rank == 0) {
         if (fsync(fd) != 0 || close(fd) != 0) die_io("%s: %s", path, strerror(errno));
-        if (m->config->router.bias_rate > 0) save_bias(m, temporary);
+        if (m->biased) save_bias(m, temporary);
         sync_folder(temporary);
         replace_folder(temporary, folder);
     }

@@ -89,7 +89,7 @@ static char *read_pieces(struct model *m, struct backend *be, const char *folder
         if (covered[i] != pieces[i].n)
             problem = memory_format("%s: %zu of %zu values of %s/%s", folder, covered[i],
                                     pieces[i].n, state_name(pieces[i].kind), pieces[i].param->name);
-    if (!problem) m->be->upload(m->be, m->bias, bias, n_bias * sizeof *bias);
+    if (!problem) model_set_bias(m, bias);
     memory_free(bias);
     memory_free(covered);
     return problem;
@@ -166,19 +166,6 @@ int checkpoint_is_sound(const struct grid *g, const char *folder, const struct c
     return verify(g, folder) && all_well(g, g->rank == 0 ? other_model(c, folder) : NULL);
 }
 
-static int load_step(struct model *m, const char *folder) {
-    const struct grid *g = m->be->grid;
-    struct shard_header h;
-    int n;
-    if (!checkpoint_is_sound(g, folder, m->config)) return 0;
-    float *all = memory_alloc_array(m->sizes.weights, sizeof *all);
-    struct piece *pieces = state_weights(m, all, &n);
-    int loaded = all_well(g, read_state(m, NULL, folder, &h, pieces, n));
-    if (loaded) model_put(m, all);
-    memory_free(all);
-    return loaded;
-}
-
 char *checkpoint_find_weights(const char *path) {
     char *sums = file_join(path, "checksums"), *found = NULL;
     if (hf_folder_exists(path) || file_exists(sums)) found = memory_string(path);
@@ -221,18 +208,4 @@ char *checkpoint_share_name(const struct grid *g, const char *text) {
     char *copy = g->rank == 0 ? memory_string(text) : memory_alloc((size_t)n + 1);
     MPI_Bcast(copy, n, MPI_CHAR, 0, g->world);
     return copy;
-}
-
-void checkpoint_load_weights(struct model *m, const char *folder) {
-    const struct grid *g = m->be->grid;
-    char *path = checkpoint_share_name(g, folder);
-    if (agree_int(g, g->rank == 0 && hf_folder_exists(path)))
-        hf_load(m, path);
-    else {
-        int loaded = load_step(m, path);
-        if (g->rank == 0 && !loaded)
-            die_user(EXIT_DATA, "%s: its weights cannot be used for this model", path);
-        user_agree();
-    }
-    memory_free(path);
 }

@@ -27,9 +27,4 @@ char *checkpoint_share_name(const struct grid *g, const char *name);
  * more and no fewer; else what is wrong is said (log_warn). The ranks share the work of hashing.
  * Collective over world. */
 int checkpoint_is_sound(const struct grid *g, const char *folder, const struct config *c);
-
-/* Loads the weights and the selection bias, nothing else, from such a folder, which rank 0 names.
- * die_user (65) when it is damaged or of another model. Collective over world, which is
- * MPI_COMM_WORLD. */
-void checkpoint_load_weights(struct model *m, const char *folder);
 #endif

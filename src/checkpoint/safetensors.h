@@ -18,7 +18,6 @@ struct safetensor {
 
 struct safetensors {
     char *path;
-    int fd;
     uint64_t data; /* where the data begin in the file */
     int n;
     struct safetensor *list; /* by place in the data */
@@ -30,6 +29,9 @@ struct safetensors {
  * overflowing sizes, offsets that overlap, leave gaps or do not end at the end. */
 char *safetensors_parse(const char *header, size_t header_bytes, uint64_t data_bytes,
                         struct safetensors *out);
+
+/* Bytes of an element; 0 where the format does not know the name. */
+int safetensors_dtype_bytes(const char *dtype);
 
 void safetensors_clear(struct safetensors *f); /* frees what safetensors_parse filled */
 

@@ -32,6 +32,7 @@ struct shard_writer {
     char *rooms;
     struct extent *extents; /* by offset, after the first slice */
     int n_extents, current;
+    const struct extent *like;          /* the current one is as this one before it */
     int64_t done;                       /* bytes of the current extent written */
     int64_t position, size;             /* of the file: hashed so far, all of it */
     int fd, direct;                     /* direct: opened with O_DIRECT, -1 where that cannot be */
@@ -257,6 +258,13 @@ static const char *data_of(struct shard_writer *w, const struct extent *e, int64
     return *zero ? w->zeros : w->room;
 }
 
+/* A hole before this one of the same size, which has the same hash, or NULL. */
+static const struct extent *like_hole(const struct shard_writer *w, const struct extent *e) {
+    for (const struct extent *k = w->extents; k < e; k++)
+        if (k->hole && k->bytes == e->bytes) return k;
+    return NULL;
+}
+
 /* The next slice of the current extent, written and hashed. */
 static void write_some(struct shard_writer *w) {
     struct extent *e = &w->extents[w->current];
@@ -265,18 +273,22 @@ static void write_some(struct shard_writer *w) {
     hash_metadata(w, e->offset);
     if (w->error) return;
     const char *data = data_of(w, e, n, &zero);
-    if (w->done == 0) XXH3_64bits_reset(w->extent_state);
+    if (w->done == 0) {
+        XXH3_64bits_reset(w->extent_state);
+        e->hole = zero;
+        w->like = zero ? like_hole(w, e) : NULL;
+    }
     if (!zero && !w->error) put = write_direct(w, data, n, e->offset + w->done);
     if (w->error) return;
     if (!zero &&
         !file_write_all_at(w->fd, data + put, (size_t)(n - put), e->offset + w->done + put))
         return fail(w, errno);
     XXH3_128bits_update(w->state, data, (size_t)n);
-    XXH3_64bits_update(w->extent_state, data, (size_t)n);
+    if (!w->like) XXH3_64bits_update(w->extent_state, data, (size_t)n);
     w->position += n;
     w->done += n;
     if (w->done < e->bytes) return;
-    e->hash = XXH3_64bits_digest(w->extent_state);
+    e->hash = w->like ? w->like->hash : XXH3_64bits_digest(w->extent_state);
     w->current++, w->done = 0;
 }
 

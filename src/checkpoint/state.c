@@ -58,18 +58,6 @@ struct piece *state_to_load(const struct optimizer *o, int *n) {
     return list;
 }
 
-struct piece *state_weights(const struct model *m, float *all, int *n) {
-    struct piece *list = memory_alloc_array((size_t)m->params->n, sizeof *list);
-    *n = 0;
-    for (int i = 0; i < m->params->n; i++) {
-        const struct share *s = &m->shares[i];
-        if (s->kept_n > 0)
-            list[(*n)++] = piece_of(&m->params->list[i], STATE_MASTER, s->kept_first, s->kept_n,
-                                    all + s->weight);
-    }
-    return list;
-}
-
 struct params **state_tables(const struct shape *s, const struct config *c, int dp_size,
                              int ep_size) {
     struct params **list = memory_alloc_array((size_t)ep_size, sizeof(struct params *));

@@ -20,10 +20,9 @@ struct piece {
 /* Lists of pieces; the array is the caller's, the data the optimiser's and the model's.
  * state_to_save: this rank's part of a partition of the whole state over the world; the moments of
  * frozen tensors are zero. state_to_load: what this rank updates, and its share of what is frozen,
- * without moments. state_weights: the weights that it keeps, in all[sizes.weights], host memory. */
+ * without moments. */
 struct piece *state_to_save(const struct optimizer *o, int *n);
 struct piece *state_to_load(const struct optimizer *o, int *n);
-struct piece *state_weights(const struct model *m, float *all, int *n);
 
 /* Where the rows of a saved state lie, for any grid that may have saved it. state_tables: the
  * parameters of its ep ranks, [ep_size]. state_rows: rows [*first, *first + *rows) of the global

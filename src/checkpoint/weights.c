@@ -3,9 +3,12 @@
 #include "base/die.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "checkpoint/hf.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/hf_pieces.h"
 #include "checkpoint/restore.h"
+#include "grid/watchdog.h"
 #include <assert.h>
 
 struct weights {
@@ -13,6 +16,8 @@ struct weights {
     struct params *params; /* of the whole model */
     float *bias;
     int64_t step;
+    const struct config *config;
+    const struct upcycling *upcycling;
     struct hf_folder *hf; /* NULL: a checkpoint, */
     struct shard_header header;
     struct params **tables; /* of the ep ranks that saved it, [header.ep_size] */
@@ -75,18 +80,49 @@ static void open_checkpoint(struct weights *w, const struct grid *g, const struc
 
 /* ---- a Hugging Face folder ---- */
 
+/* [L, E], NULL where the folder has none. */
+static float *read_bias(const char *folder, const struct shape *s) {
+    char *path = file_join(folder, HF_BIAS_FILE);
+    float *bias = NULL;
+    if (file_exists(path)) {
+        struct safetensors *f = safetensors_open(path);
+        const struct safetensor *t = safetensors_find(f, HF_BIAS_NAME);
+        if (!t || t->n_dims != 2 || t->dims[0] != s->L || t->dims[1] != s->E)
+            die_user(EXIT_DATA, "%s: no tensor '%s' of %d x %d", path, HF_BIAS_NAME, s->L, s->E);
+        bias = memory_alloc_array((size_t)t->n, sizeof *bias);
+        safetensors_read(f, t, 0, t->n, bias);
+        safetensors_close(f);
+    }
+    memory_free(path);
+    return bias;
+}
+
 static void open_hf(struct weights *w, const struct shape *s) {
     w->hf = hf_folder_open(w->folder);
-    hf_folder_check(w->hf, w->params);
-    w->bias = hf_read_bias(w->folder, s);
+    hf_folder_check(w->hf, w->params, w->upcycling != NULL);
+    w->bias = read_bias(w->folder, s);
     w->step = hf_step(w->folder);
+}
+
+/* What the dense model's values become. */
+static void upcycle(const struct weights *w, int i, int64_t first, int64_t n, float *out) {
+    const struct param *t = &w->params->list[i];
+    double noise = w->upcycling->noise;
+    if (file_has_suffix(t->name, ".mlp.gate.weight"))
+        params_init(w->params, i, w->config->seed, (size_t)first, (size_t)n, out);
+    else if (t->kind == PARAM_EXPERT && noise > 0)
+        for (int64_t k = 0; k < n; k++)
+            out[k] += (float)noise * random_normal(w->config->seed, RANDOM_UPCYCLE,
+                                                   (uint64_t)i << 44 | (uint64_t)(first + k));
 }
 
 /* ---- */
 
-struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c) {
+struct weights *weights_open(const struct grid *g, const char *folder, const struct config *c,
+                             const struct upcycling *u) {
     struct shape s = shape_of(c);
     struct weights *w = memory_alloc(sizeof *w);
+    w->config = c, w->upcycling = u;
     w->folder = memory_string(folder);
     w->params = params_new_whole(&s, c);
     if (agree_int(g, hf_folder_exists(folder))) {
@@ -120,7 +156,46 @@ int64_t weights_step(const struct weights *w) {
 
 char *weights_read(struct weights *w, int i, int64_t first, int64_t n, float *out) {
     const struct param *t = &w->params->list[i];
-    if (w->hf) return hf_folder_read(w->hf, t, first, n, out), NULL;
+    if (w->hf) {
+        hf_folder_read(w->hf, t, first, n, out);
+        if (w->upcycling) upcycle(w, i, first, n, out);
+        return NULL;
+    }
     assert(first % t->cols == 0 && n % t->cols == 0);
     return read_rows(w, i, first / t->cols, n / t->cols, out);
+}
+
+/* What this rank keeps of parameter i, some rows at a time through buffer[room]. */
+static char *load(struct model *m, struct weights *w, int i, float *buffer, int64_t room) {
+    const struct param *t = &m->params->list[i];
+    const struct share *s = &m->shares[i];
+    int64_t first = t->first_row * t->cols, most = room / t->cols * t->cols,
+            end = (int64_t)(s->kept_first + s->kept_n);
+    char *problem = NULL;
+    for (int64_t at = (int64_t)s->kept_first, n; at < end && !problem; at += n) {
+        n = end - at < most ? end - at : most;
+        problem = weights_read(w, i, first + at, n, buffer);
+        if (!problem) model_put(m, i, (size_t)at, (size_t)n, buffer);
+        watchdog_progress();
+    }
+    return problem;
+}
+
+void weights_load(struct model *m, const char *folder) {
+    enum { MOST = 1 << 22 }; /* elements, or a row */
+    const struct grid *g = m->be->grid;
+    char *path = checkpoint_share_name(g, folder), *problem = NULL;
+    struct weights *w = weights_open(g, path, m->config, NULL);
+    int64_t room = MOST;
+    for (int i = 0; i < m->params->n; i++)
+        if (m->params->list[i].cols > room) room = m->params->list[i].cols;
+    float *buffer = memory_alloc_array((size_t)room, sizeof *buffer);
+    for (int i = 0; i < m->params->n && !problem; i++) problem = load(m, w, i, buffer, room);
+    if (problem) die_user(EXIT_DATA, "%s", problem); /* sound, and cannot be read: any rank */
+    float *none = memory_alloc_array((size_t)m->s.L * (size_t)m->s.E, sizeof *none);
+    model_set_bias(m, w->bias ? w->bias : none);
+    memory_free(none);
+    memory_free(buffer);
+    weights_close(w);
+    memory_free(path);
 }

@@ -15,11 +15,15 @@ static const struct {
     const char *key, *word; /* word: a text, or NULL for the number */
     double number;          /* false is 0, true is 1 */
 } only[] = {
-    {"model_type", "mixtral", 0},     {"hidden_act", "silu", 0},
-    {"attention_bias", NULL, 0},      {"mlp_bias", NULL, 0},
-    {"attention_dropout", NULL, 0},   {"hidden_dropout", NULL, 0},
-    {"router_jitter_noise", NULL, 0}, {"partial_rotary_factor", NULL, 1},
-    {"is_encoder_decoder", NULL, 0},  {"add_cross_attention", NULL, 0},
+    {"hidden_act", "silu", 0},
+    {"attention_bias", NULL, 0},
+    {"mlp_bias", NULL, 0},
+    {"attention_dropout", NULL, 0},
+    {"hidden_dropout", NULL, 0},
+    {"router_jitter_noise", NULL, 0},
+    {"partial_rotary_factor", NULL, 1},
+    {"is_encoder_decoder", NULL, 0},
+    {"add_cross_attention", NULL, 0},
     {"pretraining_tp", NULL, 1},
 };
 
@@ -44,6 +48,7 @@ static const char *const harmless[] = {
     "output_router_logits",
     "pad_token_id",
     "problem_type",
+    "model_type",
     "regulon_step",
     "return_dict",
     "tokenizer_class",
@@ -97,7 +102,27 @@ static char *check_rope(json_t *rope, const char *key, const char *name) {
     return NULL;
 }
 
+/* A model with one feed-forward block a layer, of which `regulon import --experts` makes experts.
+ */
+static int is_dense(const json_t *root) {
+    const json_t *type = json_object_get(root, "model_type");
+    return (equals(type, "llama", 0) || equals(type, "mistral", 0)) &&
+           !json_object_get(root, "num_local_experts");
+}
+
+/* The model's kind, and what a dense one has where it does not say. */
+static char *take_type(json_t *root, const char *name, struct entries *e) {
+    json_t *type = json_object_get(root, "model_type");
+    int dense = is_dense(root);
+    if (type && !json_is_null(type) && !dense && !equals(type, "mixtral", 0))
+        return refuse("model_type", type, name, "it must be 'mixtral'");
+    if (dense && !json_object_get(root, "rms_norm_eps"))
+        entries_add(e, ENTRY_VALUE, "model.rms_norm_eps", "1e-6", 0);
+    return NULL;
+}
+
 static char *add_theta(json_t *root, const char *name, struct entries *e) {
+    const char *usual = is_dense(root) ? "1e4" : "1e6";
     json_t *outer = json_object_get(root, "rope_theta"),
            *inner = json_object_get(json_object_get(root, "rope_parameters"), "rope_theta");
     if (json_is_null(outer)) outer = NULL;
@@ -111,8 +136,8 @@ static char *add_theta(json_t *root, const char *name, struct entries *e) {
         memory_free(b);
         return error;
     }
-    if (!outer && !inner) log_info("config", "%s has no rope_theta; 1e6 is taken", name);
-    char *text = outer || inner ? as_text(outer ? outer : inner) : memory_string("1e6");
+    if (!outer && !inner) log_info("config", "%s has no rope_theta; %s is taken", name, usual);
+    char *text = outer || inner ? as_text(outer ? outer : inner) : memory_string(usual);
     entries_add(e, ENTRY_VALUE, "model.rope_theta", text, 0);
     memory_free(text);
     return NULL;
@@ -165,6 +190,7 @@ char *hf_to_entries(const char *text, size_t bytes, const char *name, struct ent
     }
     char *error = json_is_object(root) ? NULL : memory_format("not a JSON object (%s)", name);
     const char *key;
+    if (!error) error = take_type(root, name, e);
     if (!error) error = check_rope(json_object_get(root, "rope_scaling"), "rope_scaling", name);
     if (!error)
         error = check_rope(json_object_get(root, "rope_parameters"), "rope_parameters", name);

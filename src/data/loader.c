@@ -32,14 +32,10 @@ struct loader {
 
 int loader_capacity(const struct config *c) {
     int64_t n = c->dataset.token_micro_batch_size;
-    if (n == 0 &&
-        __builtin_mul_overflow(c->dataset.micro_batch_size > 0 ? c->dataset.micro_batch_size : 1,
-                               c->dataset.max_seq_length, &n))
-        n = INT64_MAX;
-    if (n > INT_MAX)
-        die_user(EXIT_CONFIG, "dataset.%s: a micro-batch of more than %d tokens",
-                 c->dataset.token_micro_batch_size ? "token_micro_batch_size" : "micro_batch_size",
-                 INT_MAX);
+    if (n == 0)
+        n = (c->dataset.micro_batch_size > 0 ? c->dataset.micro_batch_size : 1) *
+            c->dataset.max_seq_length;
+    assert(n <= INT_MAX); /* check_config and strands_open refuse more */
     return (int)n;
 }
 

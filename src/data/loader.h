@@ -12,7 +12,7 @@
 struct loader;
 
 /* Tokens of a micro-batch: token_micro_batch_size, or micro_batch_size (1 if neither is given)
- * times max_seq_length. die_user (78) if they are more than 2^31 - 1. */
+ * times max_seq_length. */
 int loader_capacity(const struct config *c);
 
 /* The training order: n_sources streams mixed by weight (weights[n_sources]); M = n_ranks *

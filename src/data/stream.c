@@ -8,6 +8,7 @@
 #include "data/labels.h"
 #include "data/tokens.h"
 #include "grid/watchdog.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
@@ -41,7 +42,7 @@ struct sequence {
  * record that start at `from`, to be read backwards and complemented if reverse. No target before
  * first_target. */
 struct window {
-    int64_t n, record, from, n_bases, first_target;
+    int64_t n, segment, record, from, n_bases, first_target;
     int head, tail, reverse;
 };
 
@@ -197,7 +198,7 @@ static struct window find_window(const struct stream *s, int64_t at, int64_t *of
     }
     const struct segment *g = &s->segments[low];
     int64_t in_strand = at - g->first, strand = strand_tokens(s, g);
-    struct window w = {.record = g->record, .reverse = in_strand >= strand};
+    struct window w = {.segment = low, .record = g->record, .reverse = in_strand >= strand};
     if (w.reverse) in_strand -= strand;
     struct sequence q = sequence_of(s, g, w.reverse);
     int64_t i_window = in_strand / s->window;
@@ -247,6 +248,26 @@ int64_t stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *toke
                     tokens + (t - offset), b - t, labels + (t - offset), weights + (t - offset));
     for (int64_t i = most(t, b) - offset; i < n; i++) labels[i] = -100, weights[i] = 0;
     return n;
+}
+
+int64_t stream_segments(const struct stream *s) {
+    return s->n_segments;
+}
+
+struct stream_segment stream_segment(const struct stream *s, int64_t i) {
+    const struct segment *g = &s->segments[i];
+    return (struct stream_segment){.record = g->record, .start = g->start, .n = g->n};
+}
+
+struct stream_fresh stream_fresh(const struct stream *s, int64_t at, int64_t n) {
+    int64_t offset;
+    struct window w = find_window(s, at, &offset);
+    assert(!w.reverse && n <= w.n - offset);
+    int64_t a = most(offset, w.first_target), b = least(offset + n, w.n - w.tail);
+    return (struct stream_fresh){.segment = w.segment,
+                                 .first = w.from + a - w.head - s->segments[w.segment].start,
+                                 .skip = a - offset,
+                                 .n = most(b - a, 0)};
 }
 
 int64_t stream_targets(const struct stream *s) {

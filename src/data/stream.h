@@ -45,6 +45,22 @@ int64_t stream_targets(const struct stream *s);
 int64_t stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *tokens, int32_t *labels,
                     float *weights);
 
+/* What the stream is cut from, in its order: the records, or the stretches of records, of its part.
+ */
+struct stream_segment {
+    int64_t record, start, n; /* n > 0 bases of the record from `start` on */
+};
+int64_t stream_segments(const struct stream *s);
+struct stream_segment stream_segment(const struct stream *s, int64_t i);
+
+/* Of the n > 0 tokens that stream_read gives at `at`, those that are no context, BOS or EOS: tokens
+ * skip..skip+n-1 are bases first..first+n-1 of the segment. A pass over the windows gives each base
+ * just once. Not of a training part with reverse_complement. */
+struct stream_fresh {
+    int64_t segment, first, skip, n;
+};
+struct stream_fresh stream_fresh(const struct stream *s, int64_t at, int64_t n);
+
 /* Whether a record of this name is held out under holdout_by record: the same for the same name,
  * always. */
 int stream_holds_out(const char *name, double share);

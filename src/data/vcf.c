@@ -83,9 +83,17 @@ static int64_t keep(struct parser *p, const char *s) {
     return (int64_t)at;
 }
 
-/* REF must be what lies there. */
-static void check_ref(const struct parser *p, const struct variant *v, const char *name,
-                      const char *ref) {
+/* What VCF writes for a letter of a sequence: of a degenerate one the first base that it may be
+ * (section 1.6.1, REF), or N. */
+static int stands_for(int ref, int letter) {
+    static const char degenerate[] = "RYSWKMBDHVN", first[] = "ACCAGACAAAN";
+    const char *found = letter ? strchr(degenerate, letter) : NULL;
+    return ref == letter || (found && (ref == first[found - degenerate] || ref == 'N'));
+}
+
+/* REF must be what lies there; returns whether all of it are bases. */
+static int check_ref(const struct parser *p, const struct variant *v, const char *name,
+                     const char *ref) {
     const struct corpus *c = p->corpus;
     uint32_t *there = memory_alloc_array((size_t)v->n_ref, sizeof *there);
     char *seen = memory_alloc((size_t)v->n_ref + 1);
@@ -93,15 +101,17 @@ static void check_ref(const struct parser *p, const struct variant *v, const cha
     corpus_read(c, v->record, v->place, v->n_ref, there);
     for (int64_t i = 0; i < v->n_ref; i++) {
         seen[i] = (char)there[i];
-        differs |= upper((int)there[i]) != upper((unsigned char)ref[i]);
+        differs |= !stands_for(upper((unsigned char)ref[i]), upper((int)there[i]));
     }
     if (differs) {
         char *shown = entries_quote(ref), *here = entries_quote(seen), *where = entries_quote(name);
         die_user(EXIT_DATA, "%s:%lld: REF is '%s', but the sequence has '%s' at %s:%lld", p->path,
                  (long long)p->line, shown, here, where, (long long)v->place + 1);
     }
+    int plain = bases(p, seen) == 2;
     memory_free(there);
     memory_free(seen);
+    return plain;
 }
 
 static int is_symbolic(const char *alt) {
@@ -146,7 +156,7 @@ static void add_line(struct parser *p, char *line) {
     if (position < 1 || position > p->corpus->length[v.record] - v.n_ref + 1)
         refuse(p, "the position lies outside contig '%s'", column[CHROM]);
     v.place = position - 1;
-    check_ref(p, &v, column[CHROM], column[REF]);
+    if (!check_ref(p, &v, column[CHROM], column[REF])) ref_bases = 1;
     v.id = keep(p, column[ID]);
     v.ref = keep(p, column[REF]);
     for (char *alt = column[ALT], *next; alt; alt = next) {

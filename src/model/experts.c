@@ -6,8 +6,7 @@ void experts_forward(struct model *m, int layer) {
     struct layer_state *y = &m->layers[layer];
     const struct layer_params *p = &m->params->layers[layer];
     int N = m->N;
-    const float *bias =
-        m->config->router.bias_rate > 0 ? m->bias + (size_t)layer * (size_t)m->s.E : NULL;
+    const float *bias = m->biased ? m->bias + (size_t)layer * (size_t)m->s.E : NULL;
     be->route(be, &y->routing, m->logits, y->xn2, model_weight(m, p->router), bias, N, m->moe);
     be->moe_dispatch(be, y->moe, y->rows, y->xn2, &y->routing, N);
     be->experts_up(be, y->moe, y->z, y->h, y->rows, model_weight(m, p->up));

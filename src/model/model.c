@@ -35,6 +35,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     rows = be->moe_rows(be, m->moe);
     m->weights = be->alloc(be, m->sizes.weights * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
+    m->biased = c->router.bias_rate > 0;
     m->counts = be->alloc(be, L * E * sizeof *m->counts);
     m->P = be->alloc(be, L * E * sizeof *m->P);
     m->entropy = be->alloc(be, L * sizeof *m->entropy);
@@ -113,9 +114,7 @@ void model_free(struct model *m) {
     memory_free(m);
 }
 
-/* Values [first, first + n) of what is kept of parameter i, and of the masters what is among them.
- */
-static void put(struct model *m, int i, size_t first, size_t n, const float *values) {
+void model_put(struct model *m, int i, size_t first, size_t n, const float *values) {
     const struct share *s = &m->shares[i];
     size_t from = first > s->first ? first : s->first,
            to = first + n < s->first + s->n ? first + n : s->first + s->n;
@@ -124,6 +123,7 @@ static void put(struct model *m, int i, size_t first, size_t n, const float *val
     if (m->masters && from < to)
         m->be->upload(m->be, model_master(m, i) + (from - s->first), values + (from - first),
                       (to - from) * sizeof *values);
+    stages_forget(m);
 }
 
 void model_init(struct model *m, uint64_t seed) {
@@ -134,11 +134,10 @@ void model_init(struct model *m, uint64_t seed) {
         for (size_t at = s->kept_first, n, end = at + s->kept_n; at < end; at += n) {
             n = end - at < SOME ? end - at : SOME;
             params_init(m->params, i, seed, at, n, values);
-            put(m, i, at, n, values);
+            model_put(m, i, at, n, values);
         }
     }
     memory_free(values);
-    stages_forget(m);
 }
 
 real_t *model_own_weight(const struct model *m, int i) {
@@ -160,10 +159,10 @@ real_t *model_whole(struct model *m, int i) {
     return model_weight(m, i);
 }
 
-void model_put(struct model *m, const float *all) {
-    for (int i = 0; i < m->params->n; i++)
-        put(m, i, m->shares[i].kept_first, m->shares[i].kept_n, all + m->shares[i].weight);
-    stages_forget(m);
+void model_set_bias(struct model *m, const float *bias) {
+    size_t n = (size_t)m->s.L * (size_t)m->s.E;
+    for (size_t k = 0; k < n; k++) m->biased |= bias[k] != 0;
+    m->be->upload(m->be, m->bias, bias, n * sizeof *bias);
 }
 
 void model_publish(struct model *m) {

@@ -61,6 +61,7 @@ struct model {
     float *grads;          /* [sizes.grads], NULL for a model that only evaluates */
     int has_grads;         /* since model_reset: the next micro-batch adds, else it overwrites */
     float *bias;           /* [L, E] selection bias of the router, backend memory */
+    int biased;            /* it takes part: it moves, or was given */
     struct layer_state *layers;
     struct layer_state shared; /* the rooms of what layers do not keep; NULL where all do */
 
@@ -105,9 +106,13 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
 void model_free(struct model *m);
 void model_init(struct model *m, uint64_t seed); /* the weights that a run starts with */
 
-/* All weights that this rank keeps from FP32 host memory, all[sizes.weights], which lie as in
- * m->weights. */
-void model_put(struct model *m, const float *all);
+/* Values [first, first + n) of this rank's part of parameter i, of what it keeps of them, FP32 in
+ * host memory: weights, and of the masters what is among them. */
+void model_put(struct model *m, int i, size_t first, size_t n, const float *values);
+
+/* The selection bias bias[L, E], host memory; what is not all 0 takes part in routing from here on.
+ */
+void model_set_bias(struct model *m, const float *bias);
 
 /* The FP32 master weights of share i, [shares[i].n]; they may be the weights themselves. */
 float *model_master(const struct model *m, int i);

@@ -44,7 +44,8 @@ static void write_bases(struct output *out, int64_t record, const char *name, co
     uint32_t tokens[SOME];
     for (int64_t i = 0; i < n; i++) {
         if (i % SOME == 0) corpus_read(out->corpus, record, i, n - i < SOME ? n - i : SOME, tokens);
-        fprintf(out->sink.out, out->corpus->ready ? "%s\t%lld\t%u\t" : "%s\t%lld\t%c\t", name,
+        sink_tsv(&out->sink, name);
+        fprintf(out->sink.out, out->corpus->ready ? "\t%lld\t%u\t" : "\t%lld\t%c\t",
                 (long long)i + 1, tokens[i % SOME]);
         sink_real(&out->sink, (double)values[i], "nan");
         fputc('\n', out->sink.out);
@@ -53,7 +54,8 @@ static void write_bases(struct output *out, int64_t record, const char *name, co
 
 static void write_line(struct output *out, const char *name, const struct record_score *r) {
     const double reals[] = {r->log_likelihood, r->per_base, r->bits_per_base};
-    fprintf(out->sink.out, "%s\t%lld\t%lld", name, (long long)r->length, (long long)r->scored);
+    sink_tsv(&out->sink, name);
+    fprintf(out->sink.out, "\t%lld\t%lld", (long long)r->length, (long long)r->scored);
     for (int k = 0; k < 3; k++) {
         fputc('\t', out->sink.out);
         sink_real(&out->sink, reals[k], "nan");

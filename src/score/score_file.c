@@ -26,7 +26,7 @@ hid_t score_file_dataset(hid_t file, const char *name, hid_t type, int n_dims, c
 
 void score_file_write(hid_t dataset, hid_t type, int64_t first, int64_t rows, const void *values) {
     hid_t space = H5Dget_space(dataset);
-    hsize_t size[2] = {0, 0}, start[2] = {(hsize_t)first, 0};
+    hsize_t size[3] = {0, 0, 0}, start[3] = {(hsize_t)first, 0, 0};
     int n_dims = H5Sget_simple_extent_dims(space, size, NULL);
     size[0] = (hsize_t)rows;
     hid_t memory = H5Screate_simple(n_dims, size, NULL);
@@ -36,12 +36,21 @@ void score_file_write(hid_t dataset, hid_t type, int64_t first, int64_t rows, co
     H5Sclose(space);
 }
 
-static void write_whole(hid_t file, const char *name, hid_t type, int64_t n, const void *values,
-                        const char *units, const char *long_name) {
+hid_t score_file_whole(hid_t file, const char *name, hid_t type, int64_t n, const void *values,
+                       const char *units, const char *long_name) {
     hsize_t size = (hsize_t)n;
     hid_t d = score_file_dataset(file, name, type, 1, &size, units, long_name);
     H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
-    H5Dclose(d);
+    return d;
+}
+
+hid_t score_file_texts(hid_t file, const char *name, char *const *texts, int64_t n,
+                       const char *long_name) {
+    hid_t type = h5_fixed_text(1);
+    H5Tset_size(type, H5T_VARIABLE);
+    hid_t d = score_file_whole(file, name, type, n, texts, "1", long_name);
+    H5Tclose(type);
+    return d;
 }
 
 hid_t score_file_create(const char *path, const char *format, int version, const struct request *o,
@@ -60,11 +69,12 @@ hid_t score_file_create(const char *path, const char *format, int version, const
     h5_write_code(file);
     h5_write_run(file);
     H5Gclose(H5Gcreate2(file, "/records", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-    write_whole(file, "/records/name", name, c->n_records, c->names, "1", "name of the record");
-    write_whole(file, "/records/offset", H5T_NATIVE_INT64, c->n_records, c->offset, "1",
-                "first base of the record among all bases");
-    write_whole(file, "/records/length", H5T_NATIVE_INT64, c->n_records, c->length, "1",
-                "bases of the record");
+    H5Dclose(score_file_whole(file, "/records/name", name, c->n_records, c->names, "1",
+                              "name of the record"));
+    H5Dclose(score_file_whole(file, "/records/offset", H5T_NATIVE_INT64, c->n_records, c->offset,
+                              "1", "first base of the record among all bases"));
+    H5Dclose(score_file_whole(file, "/records/length", H5T_NATIVE_INT64, c->n_records, c->length,
+                              "1", "bases of the record"));
     H5Tclose(name);
     return file;
 }

@@ -29,6 +29,14 @@ hid_t score_file_create(const char *path, const char *format, int version, const
 hid_t score_file_dataset(hid_t file, const char *name, hid_t type, int n_dims, const hsize_t *size,
                          const char *units, const char *long_name);
 
-/* Writes `rows` rows from row `first` on. */
+/* One of n values that is written at once; the caller closes it. */
+hid_t score_file_whole(hid_t file, const char *name, hid_t type, int64_t n, const void *values,
+                       const char *units, const char *long_name);
+
+/* The same of strings of variable length, UTF-8. */
+hid_t score_file_texts(hid_t file, const char *name, char *const *texts, int64_t n,
+                       const char *long_name);
+
+/* Writes `rows` rows from row `first` on; a dataset of at most 3 dimensions. */
 void score_file_write(hid_t dataset, hid_t type, int64_t first, int64_t rows, const void *values);
 #endif

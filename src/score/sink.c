@@ -51,6 +51,10 @@ void sink_json(struct sink *s, const char *name) {
     fputc('"', s->out);
 }
 
+void sink_tsv(struct sink *s, const char *name) {
+    for (; *name; name++) fputc(strchr("\t\n\r", *name) ? ' ' : *name, s->out);
+}
+
 void sink_real(struct sink *s, double x, const char *none) {
     if (isnan(x))
         fputs(none, s->out);

@@ -17,6 +17,9 @@ void sink_close(struct sink *s); /* die_io when not all of it could be written *
 /* `name` as a JSON string, quotes and all; bytes that are no UTF-8 are taken for Latin-1. */
 void sink_json(struct sink *s, const char *name);
 
+/* `name` as a column: a tab, and what else would end it, is a blank. */
+void sink_tsv(struct sink *s, const char *name);
+
 /* x with six decimals, or `none` for NaN. */
 void sink_real(struct sink *s, double x, const char *none);
 #endif

@@ -2,6 +2,7 @@
 #include "score/strands.h"
 #include "base/memory.h"
 #include "data/tokens.h"
+#include <limits.h>
 #include <string.h>
 
 char *strands_open(struct strands *s, const struct corpus *corpus, struct config *c, int64_t window,
@@ -9,6 +10,10 @@ char *strands_open(struct strands *s, const struct corpus *corpus, struct config
     memset(s, 0, sizeof *s);
     if (window) c->dataset.max_seq_length = window;
     window = c->dataset.max_seq_length;
+    if (c->dataset.micro_batch_size > INT_MAX / window)
+        return memory_format("--window: dataset.micro_batch_size (%lld) windows of %lld tokens are "
+                             "above %d tokens",
+                             (long long)c->dataset.micro_batch_size, (long long)window, INT_MAX);
     s->corpus = corpus;
     s->bos = corpus->ready ? corpus->eos : TOKEN_BOS;
     s->complement =

@@ -32,11 +32,6 @@ static int64_t longer(const struct variant *v) {
     return v->n_ref > v->n_alt ? v->n_ref : v->n_alt;
 }
 
-/* A variant that fills more than half of the window has too little around it. */
-static int is_scored(const struct scoring *s, const struct variant *v) {
-    return v->kind == VARIANT_BASES && longer(v) <= s->strands->content / 2;
-}
-
 static struct passage passage_of(const struct strands *s, const struct variant *v, int strand) {
     int64_t rest = s->corpus->length[v->record] - v->place - v->n_ref,
             room = s->content - s->head - longer(v);
@@ -45,6 +40,27 @@ static struct passage passage_of(const struct strands *s, const struct variant *
     p.left = least(v->place, room - p.right);
     p.marks = s->wrapped || (s->head && (strand ? p.right == rest : p.left == v->place));
     return p;
+}
+
+/* A variant that fills more than half of the window has too little around it. */
+static int is_short(const struct scoring *s, const struct variant *v) {
+    return longer(v) <= s->strands->content / 2;
+}
+
+/* 1 where the alleles differ in a base that nothing precedes on a strand, not even BOS: it has no
+ * probability. */
+static int is_bare(const struct scoring *s, const struct variant *v) {
+    const char *ref = s->vcf->text + v->ref, *alt = s->vcf->text + v->alt;
+    for (int strand = s->strands->first; strand <= s->strands->last; strand++) {
+        struct passage p = passage_of(s->strands, v, strand);
+        int a = strand ? ref[v->n_ref - 1] : ref[0], b = strand ? alt[v->n_alt - 1] : alt[0];
+        if (!p.marks && (strand ? p.right : p.left) == 0 && (a | 32) != (b | 32)) return 1;
+    }
+    return 0;
+}
+
+static int is_scored(const struct scoring *s, const struct variant *v) {
+    return v->kind == VARIANT_BASES && is_short(s, v) && !is_bare(s, v);
 }
 
 /* w->record is 2 * variant + allele. */
@@ -99,7 +115,8 @@ static const char *status_of(const struct scoring *s, const struct variant *v) {
                                         [VARIANT_NONE] = "no_alt",
                                         [VARIANT_SYMBOLIC] = "symbolic",
                                         [VARIANT_DEGENERATE] = "degenerate"};
-    return is_scored(s, v) ? "scored" : names[v->kind];
+    if (is_scored(s, v)) return "scored";
+    return v->kind == VARIANT_BASES && is_short(s, v) ? "no_context" : names[v->kind];
 }
 
 static void write_json(struct scoring *s, const struct variant *v, const char *contig,

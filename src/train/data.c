@@ -114,11 +114,19 @@ void run_data_open(struct run_data *d, const struct config *c, const char *cache
     }
     user_agree();
     for (int k = 0; k < MARKOV_ORDERS; k++) d->markov.bits_per_base[k] = NAN;
-    if (log_rank() == 0 && c->validation.enabled && d->n_sources == 1)
-        markov_score(d->train[0], d->held_out[0], c, &d->markov);
+    if (log_rank() == 0 && c->validation.enabled && d->n_sources == 1) {
+        d->chains = markov_fit(d->train[0], c);
+        markov_score(d->chains, d->held_out[0], c->validation.num_batches, &d->markov, NULL);
+    }
+}
+
+const struct corpus *run_data_held_out(const struct run_data *d, int i) {
+    /* without data_path every source has a held-out stream */
+    return d->held_out_corpus ? d->held_out_corpus : d->corpora[i];
 }
 
 void run_data_close(struct run_data *d) {
+    markov_free(d->chains);
     for (int i = 0; i < d->n_held_out; i++) stream_close(d->held_out[i]);
     if (d->held_out_corpus) corpus_close(d->held_out_corpus);
     for (int i = 0; i < d->n_sources; i++) {

@@ -6,7 +6,7 @@
 
 struct evaluation evaluate_streams(struct model *m, struct stream *const *streams, int n_streams,
                                    int64_t n_batches, struct batch *b, evaluate_stop *stop,
-                                   const void *context) {
+                                   const void *context, const struct evaluate_each *each) {
     const struct grid *g = m->be->grid;
     double *loss = m->sums + SUMS_LOSS, sums[2] = {0, 0};
     m->be->zero(m->be, loss, sizeof *loss);
@@ -25,7 +25,8 @@ struct evaluation evaluate_streams(struct model *m, struct stream *const *stream
                 batch_clear(b);
             for (int k = 0; k < b->n; k++) b->weights[k] = b->targets[k] >= 0;
             model_forward(m, b);
-            model_loss(m, loss, NULL);
+            model_loss(m, loss, each ? each->losses : NULL);
+            if (each) each->take(each->context, i, first, n, b);
             sums[1] += (double)b->n_targets;
         }
     }

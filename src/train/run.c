@@ -13,6 +13,7 @@
 #include "checkpoint/probe.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/weights.h"
 #include "config/check.h"
 #include "grid/watchdog.h"
 #include "train/folder.h"
@@ -270,7 +271,7 @@ static void begin_weights(struct run *r) {
         origin_compare(r->config, from, folder);
     }
     user_agree();
-    checkpoint_load_weights(r->model, folder);
+    weights_load(r->model, folder);
     if (folder) log_info("checkpoint", "a new run, from the weights in %s", folder);
     memory_free(folder);
 }

@@ -23,6 +23,7 @@ struct run_data {
     int n_held_out;                 /* 0: nothing is held out */
     int64_t held_out_targets;       /* in one pass over them; counted on rank 0 only */
     struct markov_result markov;    /* of a run with one source; NaN for a mixture */
+    struct markov *chains;          /* the same, rank 0; else NULL */
 };
 
 struct run {
@@ -54,6 +55,9 @@ struct run {
  * (65, 78). */
 void run_data_open(struct run_data *d, const struct config *c, const char *cache_folder);
 void run_data_close(struct run_data *d);
+
+/* The corpus that held-out stream i is of. */
+const struct corpus *run_data_held_out(const struct run_data *d, int i);
 
 /* parallelism.dp_size or, where that is auto, what this job's ranks give; die_user (78) when they
  * cannot be such a grid. Collective over MPI_COMM_WORLD. */

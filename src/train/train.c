@@ -38,7 +38,7 @@ static int validate(struct run *r, int64_t step, int64_t tokens) {
     const struct config *c = r->config;
     watchdog_part(WATCHDOG_VALIDATION, step);
     struct evaluation e = evaluate_streams(r->model, r->data.held_out, r->data.n_held_out,
-                                           c->validation.num_batches, r->scratch, asked, r);
+                                           c->validation.num_batches, r->scratch, asked, r, NULL);
     if (!e.stopped && r->grid.rank == 0) {
         report_validation(c, step, e.loss, e.bits_per_base,
                           r->data.markov.bits_per_base[r->data.markov.best]);

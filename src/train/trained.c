@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/weights.h"
 #include "grid/watchdog.h"
 #include "train/run.h"
 #include <string.h>
@@ -67,7 +68,7 @@ void trained_open(struct trained *t, char *const *words, int n, int spread) {
 
 void trained_load(struct trained *t, int capacity) {
     t->model = model_new(t->config, t->be, capacity, /*with_gradients=*/0);
-    checkpoint_load_weights(t->model, t->weights);
+    weights_load(t->model, t->weights);
     watchdog_part(WATCHDOG_VALIDATION, 0);
 }
 
