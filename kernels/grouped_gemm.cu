@@ -137,6 +137,11 @@ static CUtensorMap gate_or_up(const struct grouped *g, const void *z, int rows, 
                       {{size(F), 1, 64}, {2, size(F), 1}, {size(rows), 2 * size(F), 16}});
 }
 
+/* Rows of an operand's array. */
+static int rows_of(const struct grouped_place &at, const struct grouped_rows &r) {
+    return at.base ? at.rows : r.rows;
+}
+
 static work work_of(struct grouped_rows r) {
     work w = {};
     w.offsets = r.offsets, w.E = r.E, w.rows = r.rows;
@@ -150,24 +155,25 @@ void grouped_up(struct grouped *g, void *z, void *h, const void *x, const void *
     assert(D % GROUPED_UNIT == 0 && F % GROUPED_UNIT == 0);
     maps m;
     work w = work_of(r);
-    m.a = by_rows(g, x, r.rows, D, 64);
+    m.a = by_rows(g, x, rows_of(r.x, r), D, 64);
     m.b = tensor_map(g->encode, element::bf16, up,
                      {{size(D), 1, 64},
                       {size(F), size(D), TILE_COLS / 2},
                       {2, size(F) * size(D), 1},
                       {size(r.E), 2 * size(F) * size(D), 1}});
-    m.c = m.z = gate_or_up(g, z, r.rows, F);
+    m.c = m.z = gate_or_up(g, z, rows_of(r.z, r), F);
     m.h = by_rows(g, h, r.rows, F, 16);
+    w.base[0] = r.x.base, w.base[1] = r.z.base;
     w.p = p, w.steps = D / TILE_DEPTH, w.tiles_wide = ceil_div(F, TILE_COLS / 2);
     launch<UP>(g, m, w, r.multiprocessors, stream);
 }
 
-void grouped_forward(struct grouped *g, void *y, const void *x, const void *weights,
+void grouped_forward(struct grouped *g, void *y, const void *h, const void *weights,
                      struct grouped_rows r, int N, int K, cudaStream_t stream) {
     assert(N % GROUPED_UNIT == 0 && K % GROUPED_UNIT == 0);
     maps m;
     work w = work_of(r);
-    m.a = by_rows(g, x, r.rows, K, 64);
+    m.a = by_rows(g, h, r.rows, K, 64);
     m.b = tensor_map(
         g->encode, element::bf16, weights,
         {{size(K), 1, 64}, {size(N), size(K), TILE_COLS / 2}, {size(r.E), size(N) * size(K), 1}});
@@ -176,12 +182,13 @@ void grouped_forward(struct grouped *g, void *y, const void *x, const void *weig
     launch<FORWARD>(g, m, w, r.multiprocessors, stream);
 }
 
-void grouped_backward(struct grouped *g, void *dx, const void *dy, const void *weights,
+void grouped_backward(struct grouped *g, void *dx, const void *dz, const void *weights,
                       struct grouped_rows r, int N, int K, cudaStream_t stream) {
     assert(N % GROUPED_UNIT == 0 && K % GROUPED_UNIT == 0);
     maps m;
     work w = work_of(r);
-    m.a = by_rows(g, dy, r.rows, N, 64);
+    m.a = by_rows(g, dz, rows_of(r.z, r), N, 64);
+    w.base[0] = r.z.base;
     m.b = weights_mn(g, weights, r.E, N, K);
     m.c = m.h = m.z = by_rows(g, dx, r.rows, K, 16);
     w.steps = N / TILE_DEPTH, w.tiles_wide = ceil_div(K, +TILE_COLS);
@@ -196,9 +203,9 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
     work w = work_of(r);
     m.a = by_rows(g, dy, r.rows, D, 64);
     m.b = weights_mn(g, down, r.E, D, F);
-    m.c = gate_or_up(g, dz, r.rows, F), m.z = gate_or_up(g, z, r.rows, F);
+    m.c = gate_or_up(g, dz, rows_of(r.z, r), F), m.z = gate_or_up(g, z, rows_of(r.z, r), F);
     m.h = by_rows(g, h, r.rows, F, 16);
-    w.p = p, w.dp = static_cast<float *>(parts);
+    w.p = p, w.dp = static_cast<float *>(parts), w.base[1] = r.z.base;
     w.steps = D / TILE_DEPTH, w.tiles_wide = ceil_div(F, +TILE_COLS);
     launch<DOWN_BACKWARD>(g, m, w, r.multiprocessors, stream);
     sum_parts<<<ceil_div(r.rows, 128), 128, 0, stream>>>(dp, w.dp, r.offsets, r.E, r.rows,
@@ -206,13 +213,14 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
     check(cudaGetLastError());
 }
 
-void grouped_weights(struct grouped *g, float *dw, const void *dy, const void *x,
+void grouped_weights(struct grouped *g, float *dw, const void *dz, const void *x,
                      struct grouped_rows r, int N, int K, int add, cudaStream_t stream) {
     assert(N % GROUPED_UNIT == 0 && K % GROUPED_UNIT == 0);
     maps m;
     work w = work_of(r);
-    m.a = by_blocks(g, dy, r.rows, N, 1);
-    m.b = by_blocks(g, x, r.rows, K, 2);
+    m.a = by_blocks(g, dz, rows_of(r.z, r), N, 1);
+    m.b = by_blocks(g, x, rows_of(r.x, r), K, 2);
+    w.base[0] = r.z.base, w.base[1] = r.x.base;
     m.c = tensor_map(g->encode, element::fp32, dw,
                      {{size(K), 1, 32}, {size(N), size(K), 16}, {size(r.E), size(N) * size(K), 1}});
     m.h = m.z = m.c;

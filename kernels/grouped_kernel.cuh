@@ -22,19 +22,21 @@ static __device__ __forceinline__ void delay(int salt) {
 
 /* ---- loading ---- */
 
-/* Where the boxes of operand a lie: half 0 or 1 of the tile's rows. */
+/* Where the boxes of operand a lie: half 0 or 1 of the tile's rows; shift: where rows begin. */
 template <int PRODUCT>
-static __device__ __forceinline__ hopper::place place_a(const tile &t, int step, int half) {
-    if (PRODUCT == WEIGHTS)
-        return {{0, t.row + step * TILE_DEPTH, t.high * (TILE_ROWS / 64) + half}};
-    return {{step * TILE_DEPTH, t.row + t.high * TILE_ROWS + half * 64}};
+static __device__ __forceinline__ hopper::place place_a(const tile &t, int shift, int step,
+                                                        int half) {
+    const int row = shift + t.row;
+    if (PRODUCT == WEIGHTS) return {{0, row + step * TILE_DEPTH, t.high * (TILE_ROWS / 64) + half}};
+    return {{step * TILE_DEPTH, row + t.high * TILE_ROWS + half * 64}};
 }
 
 /* And of b: half of the columns; UP: of gate, and of up. */
 template <int PRODUCT>
-static __device__ __forceinline__ hopper::place place_b(const tile &t, int step, int half) {
+static __device__ __forceinline__ hopper::place place_b(const tile &t, int shift, int step,
+                                                        int half) {
     if (PRODUCT == WEIGHTS)
-        return {{0, t.row + step * TILE_DEPTH, t.wide * (TILE_COLS / 64) + half * 2}};
+        return {{0, shift + t.row + step * TILE_DEPTH, t.wide * (TILE_COLS / 64) + half * 2}};
     if (PRODUCT == UP) return {{step * TILE_DEPTH, t.wide * (TILE_COLS / 2), half, t.expert}};
     if (PRODUCT == FORWARD)
         return {{step * TILE_DEPTH, t.wide * TILE_COLS + half * (TILE_COLS / 2), t.expert}};
@@ -44,7 +46,9 @@ static __device__ __forceinline__ hopper::place place_b(const tile &t, int step,
 template <int PRODUCT> static __device__ void load(shared &s, const work &w, const maps &m) {
     constexpr int RANK_A = PRODUCT == WEIGHTS ? 3 : 2,
                   RANK_B = PRODUCT == WEIGHTS || PRODUCT == FORWARD ? 3 : 4;
-    const int rank = hopper::cluster_rank();
+    const int rank = hopper::cluster_rank(),
+              shift_a = PRODUCT == FORWARD || PRODUCT == DOWN_BACKWARD ? 0 : s.shift[0],
+              shift_b = PRODUCT == WEIGHTS ? s.shift[1] : 0;
     walk<PRODUCT> tiles(s, w);
     tile t;
     int stage = 0;
@@ -61,15 +65,15 @@ template <int PRODUCT> static __device__ void load(shared &s, const work &w, con
             if (t.shares_b) {
                 for (int half = 0; half < 2; half++)
                     hopper::box_load<RANK_A>(a + half * (A_BYTES / 2), &m.a, full,
-                                             place_a<PRODUCT>(t, step, half));
+                                             place_a<PRODUCT>(t, shift_a, step, half));
                 hopper::box_load_both<RANK_B>(b + rank * (B_BYTES / 2), &m.b, full,
-                                              place_b<PRODUCT>(t, step, rank));
+                                              place_b<PRODUCT>(t, shift_b, step, rank));
             } else {
                 hopper::box_load_both<RANK_A>(a + rank * (A_BYTES / 2), &m.a, full,
-                                              place_a<PRODUCT>(t, step, rank));
+                                              place_a<PRODUCT>(t, shift_a, step, rank));
                 for (int half = 0; half < 2; half++)
                     hopper::box_load<RANK_B>(b + half * (B_BYTES / 2), &m.b, full,
-                                             place_b<PRODUCT>(t, step, half));
+                                             place_b<PRODUCT>(t, shift_b, step, half));
             }
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
@@ -151,7 +155,8 @@ static __device__ __forceinline__ void make_barriers(shared &s) {
         hopper::barrier_init(shared_address(&s.full[i]), 1);
         hopper::barrier_init(shared_address(&s.empty[i]), CONSUMER_WARPS * CLUSTER);
     }
-    for (int i = 0; i < CONSUMER_WARPS; i++) hopper::barrier_init(shared_address(&s.loaded[i]), 1);
+    for (int i = 0; i < CONSUMER_WARPS; i++)
+        hopper::barrier_init(shared_address(&s.z[i].loaded), 1);
     hopper::barrier_init_done();
 }
 

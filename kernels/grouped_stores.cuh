@@ -38,6 +38,7 @@ template <int PRODUCT> struct results {
     static constexpr int STEPS = BOXES * PARTS;
     static constexpr int HELD = PRODUCT == UP ? 32 : 16 * BOXES;
 
+    const shared &s;
     const maps &m;
     const work &w;
     uint32_t boxes, loaded; /* shared memory */
@@ -51,8 +52,8 @@ template <int PRODUCT> struct results {
     uint32_t held[HELD];
 
     __device__ results(shared &s, const maps &m, const work &w, int warp)
-        : m(m), w(w), boxes(shared_address(s.boxes[warp])), loaded(shared_address(&s.loaded[warp])),
-          lane(threadIdx.x % 32), slot(0), step(STEPS) {}
+        : s(s), m(m), w(w), boxes(shared_address(s.boxes[warp])),
+          loaded(shared_address(&s.z[warp].loaded)), lane(threadIdx.x % 32), slot(0), step(STEPS) {}
 
     /* A place whose last store, two ago, has been read. */
     __device__ __forceinline__ uint32_t free_box() {
@@ -130,7 +131,7 @@ template <int PRODUCT> struct results {
     template <int WHAT>
     __device__ __forceinline__ void store_up(const uint32_t *gate, const uint32_t *up, int c) {
         if constexpr (WHAT < 2) {
-            store_pairs<3>(m.c, WHAT ? up : gate, {{c, WHAT, row}});
+            store_pairs<3>(m.c, WHAT ? up : gate, {{c, WHAT, row + s.shift[1]}});
         } else {
             const uint32_t box = free_box();
 #pragma unroll
@@ -149,12 +150,21 @@ template <int PRODUCT> struct results {
      * the same columns come into the two places, become dgate and dup there, and leave; then h
      * takes the place of dh. ---- */
 
+    /* Of z the row that is `row` elsewhere: beside the barrier, a register would be one too many.
+     */
+    __device__ __forceinline__ int row_of_z() const {
+        int r;
+        asm volatile("ld.shared.s32 %0, [%1 + 8];" : "=r"(r) : "r"(loaded));
+        return r;
+    }
+
     __device__ __forceinline__ void ask_for_z(int c) {
         if (lane == 0) {
             hopper::stores_read<0>();
             hopper::barrier_expect(loaded, 2 * BOX_BYTES);
-            hopper::box_load<3>(boxes, &m.z, loaded, {{c, 0, row}});
-            hopper::box_load<3>(boxes + BOX_BYTES, &m.z, loaded, {{c, 1, row}});
+            const int z_row = row_of_z();
+            hopper::box_load<3>(boxes, &m.z, loaded, {{c, 0, z_row}});
+            hopper::box_load<3>(boxes + BOX_BYTES, &m.z, loaded, {{c, 1, z_row}});
         }
         __syncwarp();
     }
@@ -194,8 +204,9 @@ template <int PRODUCT> struct results {
         hopper::writes_to_copies();
         __syncwarp();
         if (lane == 0) {
-            hopper::box_store<3>(&m.c, boxes, {{c, 0, row}});
-            hopper::box_store<3>(&m.c, boxes + BOX_BYTES, {{c, 1, row}});
+            const int z_row = row_of_z();
+            hopper::box_store<3>(&m.c, boxes, {{c, 0, z_row}});
+            hopper::box_store<3>(&m.c, boxes + BOX_BYTES, {{c, 1, z_row}});
             hopper::stores_commit();
         }
         __syncwarp();
@@ -298,6 +309,8 @@ template <int PRODUCT> struct results {
         expert = of.expert, row = first_row, step = 0;
         col = of.wide * (PRODUCT == UP ? TILE_COLS / 2 : +TILE_COLS);
         if (PRODUCT == UP) p[0] = factors[0], p[1] = factors[1];
+        if (PRODUCT == DOWN_BACKWARD) /* all threads the same: by one it would take registers */
+            asm volatile("st.shared.s32 [%0 + 8], %1;" ::"r"(loaded), "r"(row + s.shift[1]));
     }
 
     /* WEIGHTS: of an expert without rows */

@@ -45,15 +45,20 @@ struct shared {
     uint8_t b[STAGES][B_BYTES];
     uint8_t boxes[CONSUMER_WARPS][2][BOX_BYTES];
     uint64_t full[STAGES], empty[STAGES];
-    uint64_t loaded[CONSUMER_WARPS];     /* DOWN_BACKWARD: boxes of z have come */
+    struct {
+        uint64_t loaded;                 /* boxes have come */
+        int row, unused;                 /* of z, the first of the warp's */
+    } z[CONSUMER_WARPS];                 /* DOWN_BACKWARD */
     int first_row[GROUPED_EXPERTS + 1];  /* of an expert */
     int first_item[GROUPED_EXPERTS + 1]; /* of an expert in its turn */
     uint8_t turns[GROUPED_EXPERTS];      /* the experts in the order they are worked on */
+    int shift[2];                        /* base[0] and base[1] of struct work; 0 for NULL */
 };
 static_assert(sizeof(shared) <= 227 * 1024, "shared memory of a block");
 
 struct work {
     const int32_t *offsets; /* [E + 1] */
+    const int32_t *base[2]; /* first row of a; of b (WEIGHTS), z (UP, DOWN_BACKWARD); NULL: 0 */
     const float *p;         /* [rows] UP, DOWN_BACKWARD */
     float *dp;              /* [column tiles, rows] DOWN_BACKWARD */
     int E, rows;
@@ -119,6 +124,10 @@ template <int PRODUCT> static __device__ void count_items(shared &s, const work 
 /* All threads of the block. */
 template <int PRODUCT> static __device__ void make_tables(shared &s, const work &w) {
     if (threadIdx.x <= w.E) s.first_row[threadIdx.x] = w.offsets[threadIdx.x];
+    if (threadIdx.x == 0) { /* an index that varies would put w into local memory */
+        s.shift[0] = w.base[0] ? *w.base[0] : 0;
+        s.shift[1] = w.base[1] ? *w.base[1] : 0;
+    }
     __syncthreads();
     order_experts<PRODUCT>(s, w);
     __syncthreads();

@@ -1,7 +1,7 @@
 /* The grouped products of the experts by themselves, on a GPU of compute capability 9.0: entries at
  * random places against FP64, the same bits whenever and on however many multiprocessors they run,
- * nothing written where no rows are. Tiles follow each other on every block here, deep ones too,
- * which the operations of ops.np1 are too small for. */
+ * nothing written where no rows are; and behind others' rows in larger arrays. Tiles follow each
+ * other on every block here, deep ones too, which the operations of ops.np1 are too small for. */
 #include "config.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -44,8 +44,12 @@ struct test {
     int64_t *counts;
     size_t R; /* rows with those that pad */
     struct both a[N_ARRAYS];
+    char *stash[N_ARRAYS]; /* of X, Z, DZ: on the device, `before` rows of others and then these;
+                              NULL: they are in the arrays above */
+    int32_t *bases;        /* [2] on the device: before_x, before_z */
     uint64_t seed;
 };
+enum { BEFORE_X = 192, BEFORE_Z = 448 };
 
 static void cuda(cudaError_t status) {
     if (status == cudaSuccess) return;
@@ -155,6 +159,15 @@ static void close_round(struct test *t) {
     memory_free(t->counts);
 }
 
+static void *device(const struct test *t, int k) {
+    return t->stash[k] ? t->stash[k] : t->a[k].device;
+}
+
+/* Bytes of the rows before those of X, Z or DZ in the stash. */
+static size_t before(const struct test *t, int k) {
+    return (k == X ? (size_t)BEFORE_X * (size_t)t->r.D : (size_t)BEFORE_Z * 2 * (size_t)t->r.F) * 2;
+}
+
 /* All products on so many multiprocessors, results poisoned first; weights' gradients twice, the
  * second time added. Results are then on the host. */
 static void run(struct test *t, int multiprocessors) {
@@ -162,21 +175,32 @@ static void run(struct test *t, int multiprocessors) {
                              .E = t->r.E,
                              .rows = (int)t->R + t->r.spare,
                              .multiprocessors = multiprocessors};
+    if (t->bases) {
+        r.x = (struct grouped_place){t->bases, BEFORE_X + r.rows};
+        r.z = (struct grouped_place){t->bases + 1, BEFORE_Z + r.rows};
+    }
     struct both *a = t->a;
     int D = t->r.D, F = t->r.F;
     for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
-        cuda(cudaMemset(a[k].device, 0xff, a[k].bytes));
-    grouped_up(t->kernels, a[Z].device, a[H].device, a[X].device, a[UP].device, a[P].device, r, D,
+        cuda(cudaMemset(device(t, k), 0xff, a[k].bytes + (t->stash[k] ? before(t, k) : 0)));
+    grouped_up(t->kernels, device(t, Z), a[H].device, device(t, X), a[UP].device, a[P].device, r, D,
                F, 0);
     grouped_forward(t->kernels, a[Y].device, a[H].device, a[DOWN].device, r, D, F, 0);
-    grouped_down_backward(t->kernels, a[DZ].device, a[H2].device, a[DP].device, a[PARTS].device,
-                          a[DY].device, a[Z].device, a[DOWN].device, a[P].device, r, D, F, 0);
-    grouped_backward(t->kernels, a[DX].device, a[DZ].device, a[UP].device, r, 2 * F, D, 0);
+    grouped_down_backward(t->kernels, device(t, DZ), a[H2].device, a[DP].device, a[PARTS].device,
+                          a[DY].device, device(t, Z), a[DOWN].device, a[P].device, r, D, F, 0);
+    grouped_backward(t->kernels, a[DX].device, device(t, DZ), a[UP].device, r, 2 * F, D, 0);
     for (int add = 0; add < 2; add++) {
-        grouped_weights(t->kernels, a[DW_UP].device, a[DZ].device, a[X].device, r, 2 * F, D, add,
+        grouped_weights(t->kernels, a[DW_UP].device, device(t, DZ), device(t, X), r, 2 * F, D, add,
                         0);
-        grouped_weights(t->kernels, a[DW_DOWN].device, a[DY].device, a[H2].device, r, D, F, add, 0);
+        struct grouped_rows alone = r; /* neither operand is one of the stash */
+        alone.x = alone.z = (struct grouped_place){0};
+        grouped_weights(t->kernels, a[DW_DOWN].device, a[DY].device, a[H2].device, alone, D, F, add,
+                        0);
     }
+    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
+        if (t->stash[k])
+            cuda(cudaMemcpy(a[k].device, t->stash[k] + before(t, k), a[k].bytes,
+                            cudaMemcpyDeviceToDevice));
     cuda(cudaDeviceSynchronize());
     for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) get(t, k);
 }
@@ -307,24 +331,74 @@ static void check_places(struct test *t) {
            t->r.E, t->r.D, t->r.F, t->r.routing, written, not_zero);
 }
 
-/* The same bits again, and on 2, 10 and 64 multiprocessors. */
-static void check_bits(struct test *t) {
-    static const int multiprocessors[] = {0, 2, 10, 64};
+/* Calls again(t, i) for i < n; how many of the results then have other bits than now. */
+static int n_differ(struct test *t, int n, void (*again)(struct test *t, int i)) {
     void *first[N_ARRAYS];
     int differ = 0;
     for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) {
         first[k] = memory_alloc(t->a[k].bytes);
         memcpy(first[k], t->a[k].host, t->a[k].bytes);
     }
-    for (int i = 0; i < 4; i++) {
-        run(t, multiprocessors[i]);
+    for (int i = 0; i < n; i++) {
+        again(t, i);
         for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
             differ += memcmp(first[k], t->a[k].host, t->a[k].bytes) != 0;
     }
     for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) memory_free(first[k]);
-    tap_ok(differ == 0,
+    return differ;
+}
+
+static void on_some(struct test *t, int i) {
+    static const int multiprocessors[] = {0, 2, 10, 64};
+    run(t, multiprocessors[i]);
+}
+
+static void check_bits(struct test *t) {
+    tap_ok(n_differ(t, 4, on_some) == 0,
            "E %d, D %d, F %d, %s: the same bits again, and on 2, 10, 64 multiprocessors", t->r.E,
            t->r.D, t->r.F, t->r.routing);
+}
+
+static void on_all(struct test *t, int i) {
+    (void)i;
+    run(t, 0);
+}
+
+/* 16-bit words of the rows before these that are not as they were. */
+static size_t n_written(const struct test *t, int k) {
+    size_t n = before(t, k) / sizeof(half_t), written = 0;
+    half_t *x = memory_alloc(before(t, k));
+    cuda(cudaMemcpy(x, t->stash[k], before(t, k), cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < n; i++) written += x[i] != 0xffff;
+    memory_free(x);
+    return written;
+}
+
+/* Behind rows that are NaN the results are the same to the bit, and those rows stay. */
+static void check_stash(struct test *t) {
+    static const int stashed[] = {X, Z, DZ};
+    const int32_t bases[] = {BEFORE_X, BEFORE_Z};
+    for (int i = 0; i < 3; i++) {
+        int k = stashed[i];
+        size_t bytes = before(t, k) + t->a[k].bytes;
+        cuda(cudaMalloc((void **)&t->stash[k], bytes));
+        cuda(cudaMemset(t->stash[k], 0xff, bytes));
+    }
+    cuda(cudaMemcpy(t->stash[X] + before(t, X), t->a[X].device, t->a[X].bytes,
+                    cudaMemcpyDeviceToDevice));
+    cuda(cudaMalloc((void **)&t->bases, sizeof bases));
+    cuda(cudaMemcpy(t->bases, bases, sizeof bases, cudaMemcpyHostToDevice));
+    int differ = n_differ(t, 1, on_all);
+    size_t written = n_written(t, X) + n_written(t, Z) + n_written(t, DZ);
+    tap_ok(differ == 0 && written == 0,
+           "E %d, D %d, F %d, %s: the same bits behind others' rows, of which %zu were written",
+           t->r.E, t->r.D, t->r.F, t->r.routing, written);
+    for (int i = 0; i < 3; i++) {
+        cuda(cudaFree(t->stash[stashed[i]]));
+        t->stash[stashed[i]] = NULL;
+    }
+    cuda(cudaFree(t->bases));
+    t->bases = NULL;
 }
 
 int main(int argc, char **argv) {
@@ -344,6 +418,7 @@ int main(int argc, char **argv) {
         check_weights(&t);
         check_places(&t);
         check_bits(&t);
+        check_stash(&t);
         close_round(&t);
     }
     grouped_close(kernels);
