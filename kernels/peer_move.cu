@@ -19,8 +19,8 @@ static __device__ __forceinline__ int n_warps() {
 
 /* n: units of 16 bytes in a row */
 static __global__ void __launch_bounds__(THREADS, 1)
-    push(peers rows, const uint4 *x, const int32_t *row_of, const int32_t *ids, int N, int A, int n,
-         int n_local) {
+    push(peers rows, const int32_t *base, const uint4 *x, const int32_t *row_of, const int32_t *ids,
+         int N, int A, int n, int n_local) {
     for (int token = first_warp(); token < N; token += n_warps()) {
         const size_t choice = static_cast<size_t>(token) * A;
         const uint4 *from = x + static_cast<size_t>(token) * n;
@@ -32,7 +32,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 rank != rows.me && lane() > 0 && ids[choice + lane() - 1] / n_local == rank;
             if (!there)
                 mine = static_cast<uint4 *>(rows.at[rank]) +
-                       static_cast<size_t>(row_of[choice + lane()]) * n;
+                       static_cast<size_t>((base ? base[rank] : 0) + row_of[choice + lane()]) * n;
         }
         const unsigned wanted = __ballot_sync(~0u, mine != nullptr);
         for (int first = lane(); first - lane() < n; first += 32 * PUSHED) {
@@ -83,9 +83,10 @@ static __device__ __forceinline__ void each_chain(const int32_t *chain, int rows
 
 /* n: units of 16 bytes in a row */
 static __global__ void __launch_bounds__(LOCAL, 4)
-    repeat(uint4 *rows, const int32_t *chain, const int32_t *offsets, const int32_t *ends,
-           int n_local, int n) {
+    repeat(uint4 *rows, const int32_t *base, const int32_t *chain, const int32_t *offsets,
+           const int32_t *ends, int n_local, int n) {
     enum { EACH = PART / 32 };
+    if (base) rows += static_cast<size_t>(*base) * n;
     for (int e = 0; e < n_local; e++)
         for (int row = ends[e] + static_cast<int>(blockIdx.x); row < offsets[e + 1];
              row += LOCAL_BLOCKS)
@@ -223,20 +224,21 @@ static int units(enum real t, int D) {
     return static_cast<int>(static_cast<size_t>(D) * real_bytes(t) / sizeof(uint4));
 }
 
-extern "C" void peer_push(enum real t, struct peers rows, const void *x, const int32_t *row_of,
-                          const int32_t *ids, int N, int E, int A, int D, int blocks,
-                          cudaStream_t stream) {
+extern "C" void peer_push(enum real t, struct peers rows, const int32_t *base, const void *x,
+                          const int32_t *row_of, const int32_t *ids, int N, int E, int A, int D,
+                          int blocks, cudaStream_t stream) {
     assert(A <= PEER_CHOICES && aligned16(x));
     if (N == 0) return;
-    push<<<blocks, THREADS, 0, stream>>>(rows, static_cast<const uint4 *>(x), row_of, ids, N, A,
-                                         units(t, D), E / rows.n);
+    push<<<blocks, THREADS, 0, stream>>>(rows, base, static_cast<const uint4 *>(x), row_of, ids, N,
+                                         A, units(t, D), E / rows.n);
     check(cudaGetLastError());
 }
 
-extern "C" void peer_repeat(enum real t, void *rows, const int32_t *chain, const int32_t *offsets,
-                            const int32_t *ends, int n_local, int D, cudaStream_t stream) {
-    repeat<<<LOCAL_BLOCKS, LOCAL, 0, stream>>>(static_cast<uint4 *>(rows), chain, offsets, ends,
-                                               n_local, units(t, D));
+extern "C" void peer_repeat(enum real t, void *rows, const int32_t *base, const int32_t *chain,
+                            const int32_t *offsets, const int32_t *ends, int n_local, int D,
+                            cudaStream_t stream) {
+    repeat<<<LOCAL_BLOCKS, LOCAL, 0, stream>>>(static_cast<uint4 *>(rows), base, chain, offsets,
+                                               ends, n_local, units(t, D));
     check(cudaGetLastError());
 }
 

@@ -10,13 +10,17 @@
 extern "C" {
 #endif
 /* x[N, D] into the rows of this rank's experts that have them, and into the first of a token's rows
- * on every other rank. rows: [R, D] on each. After a meeting peer_repeat does the rest. */
-void peer_push(enum real t, struct peers rows, const void *x, const int32_t *row_of,
-               const int32_t *ids, int N, int E, int A, int D, int blocks, cudaStream_t stream);
+ * on every other rank. rows: [R, D] on each, which begin at row base[rank], on the device; NULL: at
+ * 0. After a meeting peer_repeat does the rest. */
+void peer_push(enum real t, struct peers rows, const int32_t *base, const void *x,
+               const int32_t *row_of, const int32_t *ids, int N, int E, int A, int D, int blocks,
+               cudaStream_t stream);
 
-/* On this rank: the first rows of chains into the others, zeros into the rows that pad. */
-void peer_repeat(enum real t, void *rows, const int32_t *chain, const int32_t *offsets,
-                 const int32_t *ends, int n_local, int D, cudaStream_t stream);
+/* On this rank, where the rows begin at base[0]: the first rows of chains into the others, zeros
+ * into the rows that pad. */
+void peer_repeat(enum real t, void *rows, const int32_t *base, const int32_t *chain,
+                 const int32_t *offsets, const int32_t *ends, int n_local, int D,
+                 cudaStream_t stream);
 
 /* On this rank: the sums of chains, in FP32 and in their order, into the first rows; the others
  * keep what they have. After a meeting peer_pull does the rest. */

@@ -3,6 +3,7 @@
 #include "peer_rows.h"
 #include "peers.cuh"
 #include "sort.cuh"
+#include "stash.cuh"
 
 struct choices {
     int32_t *place_of, *choice_at;
@@ -26,8 +27,8 @@ static __device__ __forceinline__ int32_t *chain_of(const peer_marks &m, int ran
 
 /* A thread an expert. */
 static __global__ void __launch_bounds__(SORT_KEYS)
-    lay_out(int32_t *offsets, int32_t *ends, int32_t *shift, peer_marks marks, peers boards,
-            const int32_t *begins, int E, int unit) {
+    lay_out(int32_t *offsets, int32_t *ends, int32_t *shift, stash_place stash, peer_marks marks,
+            peers boards, const int32_t *begins, int E, int unit) {
     __shared__ int32_t sum[SORT_KEYS + 1];
     const int e = threadIdx.x, n_local = E / boards.n, me = boards.me;
     const int first = e < E ? begins[e] : 0, own = e < E ? begins[e + 1] - first : 0;
@@ -50,6 +51,8 @@ static __global__ void __launch_bounds__(SORT_KEYS)
         sum[e + 1] += below;
         __syncthreads();
     }
+    if (stash.base && e < boards.n)
+        place_rows(stash, e, me, sum[(e + 1) * n_local] - sum[e * n_local]);
     if (e >= E) return;
     const int rank = e / n_local, begin = sum[e] - sum[rank * n_local];
     shift[e] = begin + before - first;
@@ -88,10 +91,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" void peer_rows(int32_t *offsets, int32_t *ends, int32_t *row_of,
-                          unsigned long long *sent, struct peer_marks marks,
-                          struct peer_order order, struct peers boards, const int32_t *ids,
-                          const float *p, void *scratch, int N, int E, int A, int unit,
-                          cudaStream_t stream) {
+                          unsigned long long *sent, struct stash_place stash,
+                          struct peer_marks marks, struct peer_order order, struct peers boards,
+                          const int32_t *ids, const float *p, void *scratch, int N, int E, int A,
+                          int unit, cudaStream_t stream) {
     assert(boards.n <= PEERS && E % boards.n == 0 && E <= SORT_KEYS && N < (1 << 30) / A);
     const int n = N * A, n_local = E / boards.n;
     if (n > 0)
@@ -100,8 +103,8 @@ extern "C" void peer_rows(int32_t *offsets, int32_t *ends, int32_t *row_of,
     else
         check(cudaMemsetAsync(order.begins, 0, sizeof *order.begins * (static_cast<size_t>(E) + 1),
                               stream));
-    lay_out<<<1, SORT_KEYS, 0, stream>>>(offsets, ends, order.shift, marks, boards, order.begins, E,
-                                         unit);
+    lay_out<<<1, SORT_KEYS, 0, stream>>>(offsets, ends, order.shift, stash, marks, boards,
+                                         order.begins, E, unit);
     check(cudaGetLastError());
     if (n == 0) return;
     tell<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(row_of, sent, marks, order, ids, p, n, A,

@@ -2,6 +2,7 @@
 #ifndef REGULON_KERNELS_PEER_ROWS_H
 #define REGULON_KERNELS_PEER_ROWS_H
 #include "peers.h"
+#include "stash.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -27,11 +28,11 @@ struct peer_order {
  * but the first; 0 where no other follows, and in rows of this rank's own tokens. sent[n] are added
  * to: tokens that went to each rank. All on the device; the ranks wait for each other, and what is
  * written to others is there after their next meeting. scratch: sort_scratch() bytes. N may be 0.
- */
+ * Row numbers count from where the layer's rows begin: stash says where that is on each rank. */
 void peer_rows(int32_t *offsets, int32_t *ends, int32_t *row_of, unsigned long long *sent,
-               struct peer_marks marks, struct peer_order order, struct peers boards,
-               const int32_t *ids, const float *p, void *scratch, int N, int E, int A, int unit,
-               cudaStream_t stream);
+               struct stash_place stash, struct peer_marks marks, struct peer_order order,
+               struct peers boards, const int32_t *ids, const float *p, void *scratch, int N, int E,
+               int A, int unit, cudaStream_t stream);
 #ifdef __cplusplus
 }
 #endif

@@ -8,8 +8,9 @@ enum { THREADS = 128, BATCH = 4, PAD_BLOCKS = 8 };
  * expert's, the others to a token each: x is read once, whatever A. Floor at N 8192, D 4096, A 2
  * and 4.3 TB/s: 47 us. */
 static __global__ void __launch_bounds__(THREADS)
-    spread(uint4 *rows, const uint4 *x, const int32_t *row_of, const int32_t *offsets,
-           const int32_t *ends, int E, int A, int n) {
+    spread(uint4 *rows, const int32_t *base, const uint4 *x, const int32_t *row_of,
+           const int32_t *offsets, const int32_t *ends, int E, int A, int n) {
+    if (base) rows += static_cast<size_t>(*base) * n;
     const int pads = PAD_BLOCKS * E, block = static_cast<int>(blockIdx.x);
     if (block < pads) {
         int e = block / PAD_BLOCKS;
@@ -36,14 +37,15 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_of,
-                    const int32_t *offsets, const int32_t *ends, int N, int E, int A, int D,
-                    cudaStream_t stream) {
+void permute_spread(enum real t, void *rows, const int32_t *base, const void *x,
+                    const int32_t *row_of, const int32_t *offsets, const int32_t *ends, int N,
+                    int E, int A, int D, cudaStream_t stream) {
     assert(D % 8 == 0 && aligned16(rows) && aligned16(x));
     int n = static_cast<int>(D * real_bytes(t) / sizeof(uint4));
     if (E == 0 && N == 0) return;
-    spread<<<PAD_BLOCKS * E + N, THREADS, 0, stream>>>(
-        static_cast<uint4 *>(rows), static_cast<const uint4 *>(x), row_of, offsets, ends, E, A, n);
+    spread<<<PAD_BLOCKS * E + N, THREADS, 0, stream>>>(static_cast<uint4 *>(rows), base,
+                                                       static_cast<const uint4 *>(x), row_of,
+                                                       offsets, ends, E, A, n);
     check(cudaGetLastError());
 }
 

@@ -6,10 +6,11 @@
 extern "C" {
 #endif
 /* rows[row_of[i, a], :] = x[i, :], x[N, D], and zeros in the rows ends[e] .. offsets[e + 1] - 1
- * that pad an expert's, of whom there may be none; row_of -1: none. D a multiple of 8 */
-void permute_spread(enum real t, void *rows, const void *x, const int32_t *row_of,
-                    const int32_t *offsets, const int32_t *ends, int N, int E, int A, int D,
-                    cudaStream_t stream);
+ * that pad an expert's, of whom there may be none; row_of -1: none. Rows count from base[0], on the
+ * device; NULL: from 0. D a multiple of 8 */
+void permute_spread(enum real t, void *rows, const int32_t *base, const void *x,
+                    const int32_t *row_of, const int32_t *offsets, const int32_t *ends, int N,
+                    int E, int A, int D, cudaStream_t stream);
 
 /* out[N, D] = sum over a of rows[row_of[i, a], :] in the order of a, in FP32; row_of -1: none. */
 void permute_gather(enum real t, void *out, const void *rows, const int32_t *row_of, int N, int A,

@@ -128,6 +128,7 @@ static void test_values(void) {
             "scheduler.min_lr_ratio: '1.5' is above 1 (t.yaml:1)");
     refuses("dataset: {holdout_share: 0.6}\n",
             "dataset.holdout_share: '0.6' is above 0.5 (t.yaml:1)");
+    refuses("router: {capacity: 0.9}\n", "router.capacity: '0.9' is below 1 (t.yaml:1)");
     refuses("deterministic: yes\n", "deterministic: 'yes' is not true or false (t.yaml:1)");
     refuses("backend: gpu\n", "backend: 'gpu' is not one of auto | cpu | cuda (t.yaml:1)");
     refuses("parallelism: {dp_size: null}\n",

@@ -41,6 +41,18 @@ run_on 2 spread2 50 $shares parallelism.ep_size=2 && same_model spread spread2
 ok $? 'expert parallel twice: the same model to the bit'
 run_on 2 nccl 50 $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread nccl
 ok $? 'expert parallel through NCCL: the same model to the bit'
+if hopper; then
+    program overflow.np2 'router.capacity'
+    TEST_EXCHANGE=nccl program overflow.np2 'router.capacity, through NCCL'
+    # one expert a token, and nothing that asks for balance: most tokens soon go to one rank, in all layers
+    crowd="backend=cuda deterministic=true parallelism.ep_size=2 model.num_experts_per_tok=1 model.router_aux_loss_coef=0 grad_acc_steps=2"
+    run_on 2 roomy 20 $crowd router.capacity=9 && ! grep -q 'step: done again' err && "$regulon" info roomy >roomy.said &&
+        run_on 2 crowded 20 $crowd router.capacity=1 && grep -q 'step: done again: .* router.capacity 1 ' err && same_model roomy crowded &&
+        numbers roomy.20.out >a && numbers crowded.20.out >b && [ -s a ] && cmp -s a b
+    ok $? 'router.capacity too small: steps are done again, with the same lines and the same model to the bit'
+    "$regulon" info crowded >said && grep -q 'overflow: router.capacity 1 was too small, it took [12]' said && ! grep -q overflow roomy.said
+    ok $? 'and are events'
+fi
 # the usual choice of experts, and more layers
 many="backend=cuda model.num_hidden_layers=4 model.num_local_experts=8"
 run one 100 $many grad_acc_steps=2

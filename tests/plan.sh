@@ -160,7 +160,7 @@ plan 0 ./small.yaml backend=cpu --json && has '"step_seconds" not in d'
 ok $? 'on the CPU nothing is said'
 
 # what does not fit: the advice, followed
-plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 32' out
+plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 16' out
 ok $? 'L1_8x7B_ep does not fit on eight of 141 GB: exit 1'
 sed '1,/^does not fit/d' out >advice
 while read -r _ _ words; do
@@ -200,6 +200,24 @@ refused 78 'engine.experts: grouped: model.intermediate_size must be a multiple 
 plan 0 ./small.yaml --json model.intermediate_size=64 && has 'm["exchange"] == 2 * 4 * (5 + 4 + 512 + 704) and m["experts"] == (2 * 128 + 64 + 64) * 704 * 2' &&
     plan 0 ./small.yaml --json model.intermediate_size=64 engine.experts=cublaslt && has 'm["exchange"] == 2 * 4 * (5 + 4 + 2 * 512)'
 ok $? 'rows of the grouped kernels'
+# on two ranks a layer may get 2 x 512 rows and 2 x 63 that pad: 1088 in all; the stash of both layers has rows of D and 2F
+# for router.capacity times 512 each, and those that pad, but never more than both may get
+while read -r words rows; do
+    plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl "$words" && has "m['experts'] == ($rows * (64 + 128) + 1088 * 64) * 2"
+    ok $? "rows of two layers in the stash, $words: $rows"
+done <<'EOT'
+router.capacity=1 1280
+router.capacity=1.5 1792
+router.capacity=9 2176
+EOT
+plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl memory.recompute=layer && has 'm["experts"] == (1792 * 64 + 1088 * (128 + 64)) * 2' &&
+    plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl memory.recompute=layer memory.recompute_layers=1 && has 'm["experts"] == (1792 * 64 + 1088 * 2 * 128 + 1088 * 64) * 2'
+ok $? 'layers that recompute share a room instead of the stash'
+for words in engine.experts=cublaslt precision.recipe=fp32 backend=cpu; do
+    plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=auto $words && cp out a &&
+        plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=auto $words router.capacity=1 && has 'json.load(open("a"))["memory"] == d["memory"]'
+    ok $? "$words: no stash"
+done
 $MPIEXEC -n 2 "$regulon" plan ./small.yaml >out 2>err && [ "$(grep -c '^fits' out)" = 1 ] && [ ! -s err ]
 ok $? 'on two ranks: said once'
 "$regulon" plan --help >out 2>err && grep -q -- '--gpu-memory GB' out

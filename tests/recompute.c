@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "model/recompute.h"
 #include "model/stage.h"
+#include "model/stash.h"
 #include "tap.h"
 #include "trial.h"
 #include <math.h>
@@ -179,21 +180,31 @@ static struct result run(struct trial *t) {
     return r;
 }
 
-/* Bytes that a layer does not keep. */
-static size_t not_kept(const struct trial *t) {
+/* Bytes of z that a layer does not keep, where its array is that of all layers: what is saved there
+ * is the room of those that recompute, and a room for one comes in. */
+static int64_t not_stashed(const struct trial *t, int layers) {
+    size_t R = t->be->moe_rows(t->be, t->m->moe), width = 2 * (size_t)t->m->s.F * t->be->real_bytes;
+    int64_t all = (int64_t)stash_rows(t->m, L, R), rest = (int64_t)stash_rows(t->m, L - layers, R);
+    return (all - rest - (int64_t)R) * (int64_t)width;
+}
+
+/* Bytes that `layers` layers do not keep, but for a room of each kind. */
+static int64_t not_kept(const struct trial *t, int layers) {
     const struct shape *s = &t->m->s;
     size_t N = CAPACITY, D = (size_t)s->D, F = (size_t)s->F, HK = (size_t)(s->H * s->K),
            GK = (size_t)(s->G * s->K), R = t->be->moe_rows(t->be, t->m->moe),
-           light = 2 * N * D * t->be->real_bytes,
-           heavy = (N * (HK + 2 * GK) + N * HK + N * D + R * 2 * F) * t->be->real_bytes +
+           light = 2 * N * D * t->be->real_bytes, z = R * 2 * F * t->be->real_bytes,
+           heavy = (N * (HK + 2 * GK) + N * HK + N * D) * t->be->real_bytes +
                    (N * (size_t)s->H + 2 * N) * sizeof(float);
+    int64_t others = layers - 1;
     switch (t->c->memory.recompute) {
     case RECOMPUTE_NONE:
         return 0;
     case RECOMPUTE_ACTIVATION:
-        return light;
+        return others * (int64_t)light;
     default:
-        return light + heavy;
+        return others * (int64_t)(light + heavy) +
+               (t->m->stashed ? not_stashed(t, layers) : others * (int64_t)z);
     }
 }
 
@@ -227,7 +238,7 @@ static void check(const struct variant *v, int dp, int ep, const char *shard,
     struct trial t;
     open_trial(&t, v, dp, ep, shard);
     struct result r = run(&t);
-    size_t saved = not_kept(&t) * (size_t)(v->layers - 1);
+    int64_t saved = not_kept(&t, v->layers);
     int same = same_bits(&r, none);
     if (t.c->memory.recompute == RECOMPUTE_NONE) *repeats = same || strcmp(t.be->name, "cpu") == 0;
     tap_ok(memcmp(r.made, none->made, sizeof r.made) == 0,
@@ -235,8 +246,9 @@ static void check(const struct variant *v, int dp, int ep, const char *shard,
     tap_ok(*repeats ? same : error(&r, none) < most_unrepeated,
            "%d x %d, %s in %d: gradients and losses as with none%s (%.1e)", dp, ep, v->kind,
            v->layers, *repeats ? " to the bit" : "", error(&r, none));
-    tap_ok(r.bytes + saved == none->bytes, "%d x %d, %s in %d: %zu bytes, %zu fewer than none", dp,
-           ep, v->kind, v->layers, r.bytes, saved);
+    tap_ok((int64_t)r.bytes + saved == (int64_t)none->bytes,
+           "%d x %d, %s in %d: %zu bytes, %lld fewer than none", dp, ep, v->kind, v->layers,
+           r.bytes, (long long)saved);
     tap_ok(r.sent == none->sent && r.exchanges == none->exchanges,
            "%d x %d, %s in %d: %d exchanges, as many as with none", dp, ep, v->kind, v->layers,
            r.exchanges);

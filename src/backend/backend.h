@@ -44,6 +44,14 @@ struct moe_shape {
  * Opaque. */
 struct moe;
 
+/* Two arrays in which layers have the rows of their experts, and z, one behind the other in the
+ * order of moe_dispatch, with the place of one of them. */
+struct stash {
+    const struct moe *before; /* whose rows these follow; NULL: they are the first */
+    size_t rows, z;           /* of the arrays. z 0: the layer's z lies elsewhere, in R rows */
+    double *overflow, *need;  /* [1], [2]: see moe_stash */
+};
+
 /* What the router did with N tokens; arrays of the layer, kept for the backward pass. */
 struct routing {
     float *probs;     /* [N, E] softmax of the logits */
@@ -129,10 +137,13 @@ struct backend {
     const struct grid *grid;
     uint64_t *sent_rows; /* [ep_size] what `sent` returns; the backend's */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
-    int row_unit;  /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
-                    */
-    int64_t waits; /* times that the host has waited for a device */
-    int peak_side; /* of the square matrices whose product shows how fast it can be */
+    int row_unit;   /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
+                     */
+    int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
+    int rows_again; /* 1: moe_dispatch lays the rows of each layer at the beginning of its stash,
+                       over those of the others; set and taken back between steps */
+    int64_t waits;  /* times that the host has waited for a device */
+    int peak_side;  /* of the square matrices whose product shows how fast it can be */
     int has_profiler; /* 1: there is one that `profile` reaches */
     int sealed;       /* 1: nothing may be allocated any more; debug builds assert it */
     void *state;
@@ -268,6 +279,12 @@ struct backend {
     void (*moe_free)(struct backend *be, struct moe *m);
     size_t (*moe_rows)(struct backend *be,
                        struct moe_shape s); /* largest R, for sizing the arrays below */
+    /* From now on m has no rows[R, D] and z[R, 2F] of its own: what moe_dispatch and experts_* get
+     * as such are the arrays of the stash, in which the device knows the place. Where the rows do
+     * not fit behind those of s.before they are laid at the beginning, over others', which backward
+     * passes would miss, and overflow[0] becomes infinite. need[0] and need[1] are raised to the
+     * rows of both arrays that this rank's layers as far as m would take. */
+    void (*moe_stash)(struct backend *be, struct moe *m, struct stash s);
     /* Tokens that moe_dispatch has sent to each rank of ep so far, [ep_size], this rank's own among
      * them. */
     const uint64_t *(*sent)(struct backend *be);

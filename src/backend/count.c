@@ -95,6 +95,7 @@ static void reserve_cuda(struct backend *be, struct work w) {
         cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     c->attention = cudnn ? "cudnn" : "own";
     be->row_unit = cuda_row_unit(grouped);
+    be->stashes = cuda_stashes(grouped, be->grid->ep_size);
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
@@ -120,6 +121,15 @@ static struct moe *moe_new_cuda(struct backend *be, struct moe_shape s) {
     for (int i = 0; i < N_CUDA_MOE_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
     return NULL;
+}
+
+static void moe_stash_cuda(struct backend *be, struct moe *m, struct stash s) {
+    struct count *c = be->state;
+    (void)m;
+    (void)s;
+    c->kind = COUNT_EXCHANGE;
+    alloc(be, cuda_stash_bytes(1 + (size_t)(c->peer ? be->grid->ep_size : 1)));
+    c->kind = COUNT_MODEL;
 }
 
 static void moe_free_cuda(struct backend *be, struct moe *m) {
@@ -172,6 +182,7 @@ struct backend *count_open(const char *name, const struct grid *g,
     if (c->cuda) {
         be->moe_new = moe_new_cuda;
         be->moe_rows = moe_rows_cuda;
+        be->moe_stash = moe_stash_cuda;
         be->moe_free = moe_free_cuda;
     }
     c->moe_new = be->moe_new;

@@ -1,7 +1,7 @@
 /* A backend that computes nothing: it takes note of what is asked of alloc, with the sizes of the
  * backend whose name it is opened by. A model made on it tells what the real one would take,
  * without the memory, a GPU or other ranks. Of the table only alloc, release, reserve and moe_new,
- * moe_rows, moe_free are there. */
+ * moe_rows, moe_stash, moe_free are there. */
 #ifndef REGULON_BACKEND_COUNT_H
 #define REGULON_BACKEND_COUNT_H
 #include "backend/backend.h"

@@ -64,7 +64,8 @@ float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_
 /* Local experts' stretches of the rows that moe_dispatch laid out: expert e has rows offsets[e] to
  * offsets[e + 1] - 1; row_p[R] is each row's probability. */
 struct moe_rows {
-    int n_local; /* experts of this rank */
+    int n_local;         /* experts of this rank */
+    size_t base, z_base; /* where they begin among the rows, and in z */
     struct moe_shape shape;
     const int *offsets;
     const float *row_p;

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "grid/watchdog.h"
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 struct moe {
@@ -31,6 +32,9 @@ struct moe {
     int *offsets;   /* [n_local + 1] */
     int *row_token; /* [R] arrival; -1: the row pads */
     float *row_p;   /* [R] */
+    /* their place; without a stash all 0 */
+    struct stash stash;
+    size_t base, end, z_base, z_end;
 };
 
 static size_t smaller(int a, int b) {
@@ -86,9 +90,39 @@ static void moe_free(struct backend *be, struct moe *m) {
     memory_free(m);
 }
 
+static void moe_stash(struct backend *be, struct moe *m, struct stash s) {
+    (void)be;
+    m->stash = s;
+}
+
+/* *base: where n rows begin that follow `first`, in an array of `room`. Returns 0 where they do not
+ * fit. */
+static int place(size_t *base, size_t *end, size_t first, size_t n, size_t room, int again) {
+    int fits = first + n <= room;
+    *end = first + n;
+    *base = fits && !again ? first : 0;
+    return fits;
+}
+
+static void place_rows(struct moe *m, int again) {
+    const struct stash *s = &m->stash;
+    const struct moe *before = s->before;
+    size_t n = (size_t)m->offsets[m->n_local];
+    if (!s->rows) return;
+    int fits = place(&m->base, &m->end, before ? before->end : 0, n, s->rows, again);
+    fits &= place(&m->z_base, &m->z_end, before ? before->z_end : 0, s->z ? n : 0, s->z, again);
+    if (!fits && !again) *s->overflow = INFINITY;
+    s->need[0] = fmax(s->need[0], (double)m->end);
+    s->need[1] = fmax(s->need[1], (double)m->z_end);
+}
+
 struct moe_rows cpu_moe_rows(const struct moe *m) {
-    return (struct moe_rows){
-        .n_local = m->n_local, .shape = m->s, .offsets = m->offsets, .row_p = m->row_p};
+    return (struct moe_rows){.n_local = m->n_local,
+                             .base = m->base,
+                             .z_base = m->z_base,
+                             .shape = m->s,
+                             .offsets = m->offsets,
+                             .row_p = m->row_p};
 }
 
 /* Alltoallv of rows of `width` 4-byte elements; forward: copies out, arrivals in; back: the other
@@ -234,7 +268,8 @@ static void moe_dispatch(struct backend *be, struct moe *m, real_t *rows, const 
     list_copies(be, m, r, N);
     exchange_lists(be, m);
     lay_out_rows(m);
-    spread_rows(m, rows, send_tokens(be, m, x));
+    place_rows(m, be->rows_again);
+    spread_rows(m, (float *)rows + m->base * (size_t)m->s.D, send_tokens(be, m, x));
 }
 
 static void moe_combine(struct backend *be, struct moe *m, real_t *out, const real_t *y, int N) {
@@ -271,6 +306,7 @@ void cpu_fill_exchange(struct backend *be) {
     be->moe_new = moe_new;
     be->moe_free = moe_free;
     be->moe_rows = moe_rows;
+    be->moe_stash = moe_stash;
     be->moe_dispatch = moe_dispatch;
     be->moe_combine = moe_combine;
     be->moe_combine_backward = moe_combine_backward;

@@ -24,8 +24,8 @@ static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv
     (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
-    float *z = zv;
-    const float *rows = rowsv, *up = upv;
+    float *z = (float *)zv + r.z_base * 2 * F;
+    const float *rows = (const float *)rowsv + r.base * D, *up = upv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_gemm(NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)(2 * F), (int)D, 1,
@@ -69,8 +69,8 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv
     (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
-    const float *dy = dyv, *z = zv, *down = downv;
-    float *dz = dzv, *h = hv;
+    const float *dy = dyv, *z = (const float *)zv + r.z_base * 2 * F, *down = downv;
+    float *dz = (float *)dzv + r.z_base * 2 * F, *h = hv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F, (int)D, 1,
@@ -103,8 +103,8 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
     (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
-    const float *dz = dzv, *up = upv;
-    weight_gradients(&r, dup, dz, 2 * F, rowsv, D, accumulate);
+    const float *dz = (const float *)dzv + r.z_base * 2 * F, *up = upv;
+    weight_gradients(&r, dup, dz, 2 * F, (const float *)rowsv + r.base * D, D, accumulate);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)(2 * F),

@@ -130,7 +130,10 @@ struct cuda_rows {
     size_t most; /* rows that there is room for */
     const int32_t *offsets;
     const float *row_p;
+    const int32_t *x_base, *z_base; /* first row in the stash of x_most and z_most rows, on the
+                                       device; NULL: there is none */
+    size_t x_most, z_most;
     const int32_t *host_offsets; /* the same for the host; only where s->grouped is NULL */
 };
-struct cuda_rows cuda_moe_rows(const struct moe *m);
+struct cuda_rows cuda_moe_rows(const struct backend *be, const struct moe *m);
 #endif

@@ -44,8 +44,8 @@ static struct moe *moe_new(struct backend *be, struct moe_shape s) {
 
 static void moe_free(struct backend *be, struct moe *m) {
     if (!m) return;
-    void *const all[] = {m->offsets, m->ends,    m->row_of,  m->row_p,
-                         m->first,   m->copy_of, m->place_of};
+    void *const all[] = {m->offsets, m->ends,    m->row_of,   m->row_p,
+                         m->first,   m->copy_of, m->place_of, m->stash.base};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     if (m->host_offsets) cuda_check(cudaFreeHost(m->host_offsets));
     memory_free(m->sent_first);
@@ -53,12 +53,42 @@ static void moe_free(struct backend *be, struct moe *m) {
     memory_free(m);
 }
 
-struct cuda_rows cuda_moe_rows(const struct moe *m) {
+/* With peer memory every rank knows where the others' rows begin. */
+static size_t n_places(const struct backend *be) {
+    return 1 + (size_t)(cuda_state(be)->peer ? be->grid->ep_size : 1);
+}
+
+static void moe_stash(struct backend *be, struct moe *m, struct stash s) {
+    size_t n = n_places(be);
+    assert(!m->host_offsets && s.rows >= m->rows && (s.z == 0 || s.z >= m->rows));
+    m->stash.base = be->alloc(be, cuda_stash_bytes(n));
+    m->stash.ends = m->stash.base + n;
+    m->stash.before = s.before ? s.before->stash.ends : NULL;
+    m->stash.rows = (int)s.rows, m->stash.z = (int)s.z;
+    m->stash.overflow = s.overflow, m->stash.need = s.need;
+}
+
+struct stash_place cuda_stash_place(const struct backend *be, const struct moe *m) {
+    struct stash_place p = m->stash;
+    p.again = be->rows_again;
+    return p;
+}
+
+const int32_t *cuda_stash_base(const struct backend *be, const struct moe *m) {
+    const int32_t *all = cuda_stash_bases(m);
+    return all && cuda_state(be)->peer ? all + be->grid->ep_rank : all;
+}
+
+struct cuda_rows cuda_moe_rows(const struct backend *be, const struct moe *m) {
     return (struct cuda_rows){.n_local = m->n_local,
                               .shape = m->s,
                               .most = m->rows,
                               .offsets = m->offsets,
                               .row_p = m->row_p,
+                              .x_base = cuda_stash_base(be, m),
+                              .z_base = m->stash.z ? m->stash.base : NULL,
+                              .x_most = (size_t)m->stash.rows,
+                              .z_most = (size_t)m->stash.z,
                               .host_offsets = m->host_offsets};
 }
 
@@ -66,8 +96,8 @@ struct cuda_rows cuda_moe_rows(const struct moe *m) {
 
 static void spread_here(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
-    permute_spread(s->real, rows, x, m->row_of, m->offsets, m->ends, N, m->n_local, m->s.A, m->s.D,
-                   s->stream);
+    permute_spread(s->real, rows, /*base=*/NULL, x, m->row_of, m->offsets, m->ends, N, m->n_local,
+                   m->s.A, m->s.D, s->stream);
 }
 
 static void gather_here(struct backend *be, struct moe *m, real_t *out, const real_t *rows, int N) {
@@ -178,6 +208,7 @@ void cuda_fill_exchange(struct backend *be) {
     be->moe_new = moe_new;
     be->moe_free = moe_free;
     be->moe_rows = moe_rows;
+    be->moe_stash = moe_stash;
     be->moe_dispatch = moe_dispatch;
     be->moe_combine = moe_combine;
     be->moe_combine_backward = moe_combine_backward;

@@ -43,14 +43,14 @@ static int n_rows(const struct cuda_rows *r) {
 static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
+    struct cuda_rows r = cuda_moe_rows(be, m);
     each_rows(be, &r, CUDA_TRANSPOSE, 2 * r.shape.F, r.shape.D, rows, up, z);
     swiglu_forward(s->real, h, z, r.row_p, n_rows(&r), r.shape.F, s->stream);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down) {
-    struct cuda_rows r = cuda_moe_rows(m);
+    struct cuda_rows r = cuda_moe_rows(be, m);
     each_rows(be, &r, CUDA_TRANSPOSE, r.shape.D, r.shape.F, h, down, y);
 }
 
@@ -58,7 +58,7 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
                                   float *ddown, const real_t *dy, const real_t *z, real_t *h,
                                   const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
+    struct cuda_rows r = cuda_moe_rows(be, m);
     each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.F, r.shape.D, dy, down, h); /* h holds dh */
     swiglu_backward(s->real, dz, dp_rows, h, h, z, r.row_p, n_rows(&r), r.shape.F, s->stream);
     each_gradient(be, &r, r.shape.D, r.shape.F, dy, h, ddown, accumulate);
@@ -67,7 +67,7 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
                                 const real_t *dz, const real_t *rows, const real_t *up,
                                 int accumulate) {
-    struct cuda_rows r = cuda_moe_rows(m);
+    struct cuda_rows r = cuda_moe_rows(be, m);
     each_gradient(be, &r, 2 * r.shape.F, r.shape.D, dz, rows, dup, accumulate);
     each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.D, 2 * r.shape.F, dz, up, drows);
 }
@@ -93,6 +93,7 @@ void cuda_experts_reserve(struct backend *be) {
     if (agree_any(be->grid, !s->grouped)) without_grouped(be, why);
     user_agree();
     be->row_unit = cuda_row_unit(s->grouped != NULL);
+    be->stashes = cuda_stashes(s->grouped != NULL, be->grid->ep_size);
     if (s->grouped) {
         cuda_fill_grouped(be);
         return;

@@ -8,17 +8,25 @@ static struct grouped_rows rows_of(const struct cuda_rows *r) {
     return (struct grouped_rows){.offsets = r->offsets, .E = r->n_local, .rows = (int)r->most};
 }
 
+/* The same, where x and z lie in the stash. */
+static struct grouped_rows stashed(const struct cuda_rows *r) {
+    struct grouped_rows g = rows_of(r);
+    g.x = (struct grouped_place){r->x_base, (int)r->x_most};
+    g.z = (struct grouped_place){r->z_base, (int)r->z_most};
+    return g;
+}
+
 static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
-    grouped_up(s->grouped, z, h, rows, up, r.row_p, rows_of(&r), r.shape.D, r.shape.F, s->stream);
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    grouped_up(s->grouped, z, h, rows, up, r.row_p, stashed(&r), r.shape.D, r.shape.F, s->stream);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
+    struct cuda_rows r = cuda_moe_rows(be, m);
     grouped_forward(s->grouped, y, h, down, rows_of(&r), r.shape.D, r.shape.F, s->stream);
 }
 
@@ -26,8 +34,8 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
                                   float *ddown, const real_t *dy, const real_t *z, real_t *h,
                                   const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
-    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p, rows_of(&r),
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p, stashed(&r),
                           r.shape.D, r.shape.F, s->stream);
     grouped_weights(s->grouped, ddown, dy, h, rows_of(&r), r.shape.D, r.shape.F, accumulate,
                     s->stream);
@@ -37,9 +45,9 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
                                 const real_t *dz, const real_t *rows, const real_t *up,
                                 int accumulate) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(m);
-    grouped_backward(s->grouped, drows, dz, up, rows_of(&r), 2 * r.shape.F, r.shape.D, s->stream);
-    grouped_weights(s->grouped, dup, dz, rows, rows_of(&r), 2 * r.shape.F, r.shape.D, accumulate,
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    grouped_backward(s->grouped, drows, dz, up, stashed(&r), 2 * r.shape.F, r.shape.D, s->stream);
+    grouped_weights(s->grouped, dup, dz, rows, stashed(&r), 2 * r.shape.F, r.shape.D, accumulate,
                     s->stream);
 }
 

@@ -188,13 +188,16 @@ static const int32_t *chain_of(const struct moe *m) {
     return (const int32_t *)(m->row_p + m->rows);
 }
 
-/* After a meeting before which nobody works on the rows any more. */
-static void push(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
+/* After a meeting before which nobody works on the rows any more. bases: of the rows on each rank;
+ * NULL: 0. */
+static void push(struct backend *be, struct moe *m, real_t *rows, const int32_t *bases,
+                 const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
-    peer_push(s->real, at_all(be, rows), x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
+    peer_push(s->real, at_all(be, rows), bases, x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
               s->peer->blocks, s->stream);
     peers_meet(s->peer->boards, s->stream);
-    peer_repeat(s->real, rows, chain_of(m), m->offsets, m->ends, m->n_local, m->s.D, s->stream);
+    peer_repeat(s->real, rows, bases ? bases + be->grid->ep_rank : NULL, chain_of(m), m->offsets,
+                m->ends, m->n_local, m->s.D, s->stream);
 }
 
 static void dispatch(struct backend *be, struct moe *m, real_t *rows, const real_t *x,
@@ -204,16 +207,16 @@ static void dispatch(struct backend *be, struct moe *m, real_t *rows, const real
     struct peer_marks marks = {.at = at_all(be, m->row_p), .rows = m->rows};
     cuda_exchange_begins(be);
     m->ids = r->ids;
-    peer_rows(m->offsets, m->ends, m->row_of, p->sent, marks, p->order, p->boards, r->ids, r->p,
-              s->scratch, N, m->s.E, m->s.A, be->row_unit, s->stream);
-    push(be, m, rows, x, N);
+    peer_rows(m->offsets, m->ends, m->row_of, p->sent, cuda_stash_place(be, m), marks, p->order,
+              p->boards, r->ids, r->p, s->scratch, N, m->s.E, m->s.A, be->row_unit, s->stream);
+    push(be, m, rows, cuda_stash_bases(m), x, N);
     cuda_exchange_ends(be);
 }
 
 static void spread(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
     cuda_exchange_begins(be);
     peers_meet(cuda_state(be)->peer->boards, cuda_state(be)->stream);
-    push(be, m, rows, x, N);
+    push(be, m, rows, /*bases=*/NULL, x, N);
     cuda_exchange_ends(be);
 }
 

@@ -123,6 +123,14 @@ struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep
     return r;
 }
 
+int cuda_stashes(int grouped, int ep_size) {
+    return grouped && ep_size > 1;
+}
+
+size_t cuda_stash_bytes(size_t n) {
+    return 2 * n * sizeof(int32_t);
+}
+
 struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_bytes,
                                               int ep_size) {
     size_t N = (size_t)w->N, copies = N * least(w->A, ep_size), arrivals = N * (size_t)ep_size,

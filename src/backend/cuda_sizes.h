@@ -71,6 +71,10 @@ struct cuda_moe_rooms {
 /* peer: tokens travel over peer memory, not through NCCL; then ROW_P is shared. */
 struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size, int peer);
 
+/* backend.h's stashes, and bytes of a layer's places in n arrays. */
+int cuda_stashes(int grouped, int ep_size);
+size_t cuda_stash_bytes(size_t n);
+
 /* Bytes for what travels between ep_size ranks: rows, and lists of ids or of probabilities. */
 struct cuda_travel_rooms {
     size_t copies, arrivals, copy_lists, got_lists; /* of the lists two each */

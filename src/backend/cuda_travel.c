@@ -60,13 +60,20 @@ static void count_copies(struct backend *be, struct moe *m) {
     memory_free(sent);
 }
 
-static void spread(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
+/* Into rows that begin at base[0]; NULL: at 0. */
+static void spread_at(struct backend *be, struct moe *m, real_t *rows, const int32_t *base,
+                      const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_travel *t = s->travel;
-    permute_spread(s->real, t->copies, x, m->copy_of, NULL, NULL, N, 0, m->s.A, m->s.D, s->stream);
+    permute_spread(s->real, t->copies, /*base=*/NULL, x, m->copy_of, NULL, NULL, N, 0, m->s.A,
+                   m->s.D, s->stream);
     there(be, m, t->copies, t->arrivals, (size_t)m->s.D * be->real_bytes);
-    permute_spread(s->real, rows, t->arrivals, m->row_of, m->offsets, m->ends,
+    permute_spread(s->real, rows, base, t->arrivals, m->row_of, m->offsets, m->ends,
                    m->got_first[m->n_ranks], m->n_local, m->s.A, m->s.D, s->stream);
+}
+
+static void spread(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
+    spread_at(be, m, rows, /*base=*/NULL, x, N);
 }
 
 static void gather(struct backend *be, struct moe *m, real_t *out, const real_t *rows, int N) {
@@ -103,7 +110,8 @@ static void dispatch(struct backend *be, struct moe *m, real_t *rows, const real
     cuda_check(cudaMemsetAsync(m->row_of, 0xff, (size_t)n * list, s->stream));
     route_rows(m->offsets, m->ends, m->row_of, m->row_p, t->got_ids, t->got_p, s->scratch, n,
                m->n_local, A, be->row_unit, s->stream);
-    spread(be, m, rows, x, N);
+    if (m->stash.base) stash_place_own(cuda_stash_place(be, m), m->offsets, m->n_local, s->stream);
+    spread_at(be, m, rows, cuda_stash_base(be, m), x, N);
 }
 
 const struct cuda_ways cuda_travel_ways = {

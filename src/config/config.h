@@ -77,6 +77,7 @@ struct config {
         int aux_loss;     /* enum aux_kind */
         int balance_over; /* enum balance_kind */
         double z_loss_coef;
+        double capacity;  /* rows that a rank's layers have room for, relative to even routing */
         double bias_rate; /* selection bias moved by rate * sign(mean - count) a step; 0: off */
     } router;
 

@@ -72,6 +72,7 @@ const struct field fields[] = {
     ENUM(router.aux_loss, "layer", "layer|hf", "Definition of the balance loss: a mean over each layer, or Hugging Face's over all layers pooled."),
     ENUM(router.balance_over, "micro_batch", "micro_batch|world", "Tokens over which the balance loss counts: one micro-batch, or those of all ranks."),
     REAL(router.z_loss_coef, "0", 0, 1000, 0, NULL, "Weight of the loss that keeps router logits small: 0 is off."),
+    REAL(router.capacity, "1.5", 1, 1e6, 0, NULL, "Tokens that a GPU has room for when parallelism.ep_size is above 1, over all layers, relative to even routing; a step with more is done again, slower. For engine.experts grouped: else there is room for all."),
     REAL(router.bias_rate, "0", 0, 1, 0, NULL, "Step by which the selection bias of an expert moves towards equal loads: 0 is off."),
 
     REAL(optimizer.lr, "3e-4", 0, 10, 0, NULL, "Learning rate at its peak."),

@@ -202,9 +202,9 @@ static void load_batch(struct model *m, const struct batch *b) {
 }
 
 /* 1: the backend has this pass recorded, and repeats it. Not with stages: which rooms hold what at
- * its start differs from pass to pass. */
+ * its start differs from pass to pass; nor where rows are made again, which is rare. */
 static int replays(struct model *m, const char *pass, int accumulate) {
-    return !m->stages &&
+    return !m->stages && !m->be->rows_again &&
            m->be->replay(m->be, (struct recording){
                                     .owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
 }
@@ -365,6 +365,7 @@ static int begins_at_zero(const struct model *m, int i) {
 void model_reset(struct model *m) {
     struct backend *be = m->be;
     be->zero(be, m->sums, model_sums_bytes(m));
+    if (m->stash_need) be->zero(be, m->stash_need, 2 * sizeof *m->stash_need);
     stages_finish(m);
     for (int i = 0; i < m->params->n; i++) {
         const struct share *s = &m->shares[i];

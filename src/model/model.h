@@ -36,7 +36,8 @@ enum {
     SUMS_LOSS, /* weight * -log p over the targets */
     SUMS_AUX,  /* auxiliary losses by the micro-batches' weight, without coefficients */
     SUMS_Z,
-    SUMS_NORM2, /* squared norm of the gradient: this rank's part */
+    SUMS_OVERFLOW, /* infinite when a rank's stash was too small: see moe_stash in backend.h */
+    SUMS_NORM2,    /* squared norm of the gradient: this rank's part */
     SUMS_STEP,
     SUMS_ENTROPY = SUMS_STEP + 24 /* [L] of the router, summed over tokens */
 };
@@ -64,6 +65,10 @@ struct model {
     int biased;            /* it takes part: it moves, or was given */
     struct layer_state *layers;
     struct layer_state shared; /* the rooms of what layers do not keep; NULL where all do */
+    struct layer_state stash;  /* rows and z of all layers that keep them; NULL: each has its own */
+    int stashed, stashed_z;    /* layers whose rows and z lie there */
+    double *stash_need;        /* [2] rows that these would have needed since model_reset, backend
+                                  memory; NULL without a stash */
 
     /* the micro-batch, in backend memory */
     int N;

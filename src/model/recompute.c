@@ -5,6 +5,7 @@
 #include "model/recompute.h"
 #include "base/memory.h"
 #include "model/block.h"
+#include "model/stash.h"
 #include <string.h>
 
 enum { NEVER = -1, FORWARD_ONLY = RECOMPUTE_LAYER + 1, N_ROOMS = 12 };
@@ -13,31 +14,34 @@ struct room {
     size_t at;    /* where struct layer_state has the pointer */
     int kept;     /* the most recomputation with which a layer has it for itself */
     size_t bytes; /* of the largest micro-batch */
+    size_t stash; /* bytes of the array that all layers which keep it share; 0: each has its own */
 };
 #define AT(member) offsetof(struct layer_state, member)
 
 /* RECOMPUTE_NONE: what memory-bound operations make again. RECOMPUTE_ACTIVATION: what it takes
  * products or attention. NEVER: rows, which a copy of xn2 makes again where nothing is exchanged;
- * from other ranks they could be had again only by another exchange. h, which the experts' backward
- * pass makes again from z. */
+ * from other ranks they could be had again only by another exchange: such rows, and z, lie in the
+ * stash of all layers where the backend has one. h, which the experts' backward pass makes again
+ * from z. */
 static void list_rooms(const struct model *m, size_t R, struct room rooms[N_ROOMS]) {
     const struct shape *s = &m->s;
     size_t N = (size_t)m->capacity, D = (size_t)s->D, F = (size_t)s->F, HK = (size_t)(s->H * s->K),
            width = (size_t)((s->H + 2 * s->G) * s->K), r = m->be->real_bytes, f = sizeof(float);
     int alone = m->be->grid->ep_size == 1;
     const struct room all[N_ROOMS] = {
-        {AT(x1), RECOMPUTE_LAYER, N * D * r},
-        {AT(xn1), RECOMPUTE_NONE, N * D * r},
-        {AT(rstd1), RECOMPUTE_ACTIVATION, N * f},
-        {AT(qkv), RECOMPUTE_ACTIVATION, N * width * r},
-        {AT(attended), RECOMPUTE_ACTIVATION, N * HK * r},
-        {AT(lse), RECOMPUTE_ACTIVATION, N * (size_t)s->H * f},
-        {AT(x2), RECOMPUTE_ACTIVATION, N * D * r},
-        {AT(xn2), RECOMPUTE_NONE, N * D * r},
-        {AT(rstd2), RECOMPUTE_ACTIVATION, N * f},
-        {AT(rows), alone ? NEVER : RECOMPUTE_LAYER, R * D * r},
-        {AT(z), RECOMPUTE_ACTIVATION, R * 2 * F * r},
-        {AT(h), NEVER, R * F * r},
+        {AT(x1), RECOMPUTE_LAYER, N * D * r, 0},
+        {AT(xn1), RECOMPUTE_NONE, N * D * r, 0},
+        {AT(rstd1), RECOMPUTE_ACTIVATION, N * f, 0},
+        {AT(qkv), RECOMPUTE_ACTIVATION, N * width * r, 0},
+        {AT(attended), RECOMPUTE_ACTIVATION, N * HK * r, 0},
+        {AT(lse), RECOMPUTE_ACTIVATION, N * (size_t)s->H * f, 0},
+        {AT(x2), RECOMPUTE_ACTIVATION, N * D * r, 0},
+        {AT(xn2), RECOMPUTE_NONE, N * D * r, 0},
+        {AT(rstd2), RECOMPUTE_ACTIVATION, N * f, 0},
+        {AT(rows), alone ? NEVER : RECOMPUTE_LAYER, R * D * r,
+         stash_rows(m, m->stashed, R) * D * r},
+        {AT(z), RECOMPUTE_ACTIVATION, R * 2 * F * r, stash_rows(m, m->stashed_z, R) * 2 * F * r},
+        {AT(h), NEVER, R * F * r, 0},
     };
     memcpy(rooms, all, sizeof all);
 }
@@ -60,16 +64,19 @@ static int n_recomputed(const struct model *m) {
 }
 
 /* Rows come from other ranks. */
-static void *alloc_room(struct backend *be, const struct room *room) {
-    return (room->at == AT(rows) ? be->alloc_shared : be->alloc)(be, room->bytes);
+static void *alloc_room(struct backend *be, const struct room *room, size_t bytes) {
+    return (room->at == AT(rows) ? be->alloc_shared : be->alloc)(be, bytes);
 }
 
 static void give_rooms(struct model *m, int layer, int kind, const struct room *rooms) {
     for (int i = 0; i < N_ROOMS; i++) {
         const struct room *room = &rooms[i];
-        void *p = kind <= room->kept ? NULL : get(&m->shared, room);
-        if (!p) p = alloc_room(m->be, room);
-        if (kind > room->kept) set(&m->shared, room, p);
+        struct layer_state *common = kind > room->kept ? &m->shared
+                                     : room->stash     ? &m->stash
+                                                       : NULL;
+        void *p = common ? get(common, room) : NULL;
+        if (!p) p = alloc_room(m->be, room, common == &m->stash ? room->stash : room->bytes);
+        if (common) set(common, room, p);
         set(&m->layers[layer], room, p);
     }
 }
@@ -90,13 +97,36 @@ static void new_routing(struct model *m, int layer) {
     y->moe = be->moe_new(be, m->moe);
 }
 
+/* How many layers keep rows and z in the stash. */
+static void count_stashed(struct model *m, int with_gradients) {
+    int whole = m->config->memory.recompute == RECOMPUTE_LAYER;
+    if (!with_gradients || !m->be->stashes) return;
+    m->stashed = m->s.L;
+    m->stashed_z = m->s.L - (whole ? n_recomputed(m) : 0);
+    m->stash_need = m->be->alloc(m->be, 2 * sizeof *m->stash_need);
+}
+
+static void stash_layer(struct model *m, int layer, size_t rows) {
+    struct layer_state *y = &m->layers[layer];
+    if (!m->stashed) return;
+    m->be->moe_stash(
+        m->be, y->moe,
+        (struct stash){.before = layer > 0 ? m->layers[layer - 1].moe : NULL,
+                       .rows = stash_rows(m, m->stashed, rows),
+                       .z = layer < m->s.L - m->stashed_z ? 0 : stash_rows(m, m->stashed_z, rows),
+                       .overflow = m->sums + SUMS_OVERFLOW,
+                       .need = m->stash_need});
+}
+
 void recompute_new_layers(struct model *m, size_t rows, int with_gradients) {
     struct room rooms[N_ROOMS];
+    count_stashed(m, with_gradients);
     list_rooms(m, rows, rooms);
     m->layers = memory_alloc_array((size_t)m->s.L, sizeof *m->layers);
     for (int l = 0; l < m->s.L; l++) {
         int kind = l < n_recomputed(m) ? m->config->memory.recompute : RECOMPUTE_NONE;
         new_routing(m, l);
+        stash_layer(m, l, rows);
         give_rooms(m, l, with_gradients ? kind : FORWARD_ONLY, rooms);
     }
 }
@@ -108,14 +138,20 @@ void recompute_free_layers(struct model *m) {
     for (int l = 0; l < m->s.L; l++) {
         struct layer_state *y = &m->layers[l];
         for (int i = 0; i < N_ROOMS; i++)
-            if (get(y, &rooms[i]) != get(&m->shared, &rooms[i])) be->release(be, get(y, &rooms[i]));
+            if (get(y, &rooms[i]) != get(&m->shared, &rooms[i]) &&
+                get(y, &rooms[i]) != get(&m->stash, &rooms[i]))
+                be->release(be, get(y, &rooms[i]));
         be->release(be, y->routing.probs);
         be->release(be, y->routing.lse);
         be->release(be, y->routing.ids);
         be->release(be, y->routing.p);
         be->moe_free(be, y->moe);
     }
-    for (int i = 0; i < N_ROOMS; i++) be->release(be, get(&m->shared, &rooms[i]));
+    for (int i = 0; i < N_ROOMS; i++) {
+        be->release(be, get(&m->shared, &rooms[i]));
+        be->release(be, get(&m->stash, &rooms[i]));
+    }
+    be->release(be, m->stash_need);
     memory_free(m->layers);
 }
 
@@ -137,11 +173,12 @@ void recompute_layer(struct model *m, int layer) {
     struct backend *be = m->be;
     struct layer_state *y = &m->layers[layer];
     int lacks_z = layer < n_recomputed(m) - 1 && make_again(m, layer);
-    /* On one rank the way from a token's array to its experts' rows is the same for the token as
-     * for the gradient of its result. */
-    if (be->grid->ep_size == 1 && layer < m->s.L - 1)
-        be->moe_combine_backward(be, y->moe, y->rows, y->xn2, m->N);
-    if (lacks_z)
+    /* The last layer's are still there. */
+    int lacks_rows = (be->grid->ep_size == 1 || be->rows_again) && layer < m->s.L - 1;
+    /* The way from a token's array to its experts' rows is the same for the token as for the
+     * gradient of its result. */
+    if (lacks_rows) be->moe_combine_backward(be, y->moe, y->rows, y->xn2, m->N);
+    if (lacks_z || (lacks_rows && be->rows_again))
         be->experts_up(be, y->moe, y->z, y->h, y->rows,
                        model_weight(m, m->params->layers[layer].up));
 }

@@ -11,7 +11,8 @@ void recompute_new_layers(struct model *m, size_t rows, int with_gradients);
 void recompute_free_layers(struct model *m);
 
 /* Before the backward pass of a layer, after that of the layer above: what it has not kept, bit for
- * bit as the forward pass made it. Nothing is exchanged and nobody routed again; m->delta is
- * overwritten. Local. */
+ * bit as the forward pass made it. Nobody is routed again; m->delta is overwritten. Nothing is
+ * exchanged, and the call is local, unless be->rows_again: then the rows in the stash are made
+ * again, too. Collective over grid->ep with it. */
 void recompute_layer(struct model *m, int layer);
 #endif

@@ -73,6 +73,14 @@ static void note_skipped(struct record *r, struct run *run, int64_t step,
     note(run, EVENT_SKIPPED, step, text);
 }
 
+/* The step itself has said so. */
+static void note_overflow(struct run *run, int64_t step, double capacity) {
+    char text[120];
+    snprintf(text, sizeof text, "router.capacity %g was too small, it took %g: done again",
+             run->config->router.capacity, capacity);
+    journal_event(run->metrics, EVENT_OVERFLOW, step, text);
+}
+
 static void note_spike(struct record *r, struct run *run, int64_t step, double loss) {
     char text[120];
     struct spike spike = spike_note(&r->spikes, loss, run->config->train.spike_mads);
@@ -90,6 +98,7 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
     if (step_s > run->slowest_step_s) run->slowest_step_s = step_s;
     r->tokens += (int64_t)s->tokens;
     r->bad_steps = s->finite ? 0 : r->bad_steps + 1;
+    if (s->capacity > 0 && run->grid.rank == 0) note_overflow(run, step, s->capacity);
     if (!s->finite && run->grid.rank == 0) note_skipped(r, run, step, s);
     if (s->finite && run->grid.rank == 0) note_spike(r, run, step, s->loss);
     watchdog_phase(WATCHDOG_RECORD, -1);

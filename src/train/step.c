@@ -1,7 +1,9 @@
 #include "config.h"
 #include "train/step.h"
+#include "base/log.h"
 #include "grid/watchdog.h"
 #include "model/balance.h"
+#include "model/stash.h"
 #include <assert.h>
 #include <math.h>
 
@@ -83,6 +85,7 @@ struct step_sums step_read(struct optimizer *o, double W, double *votes, int n_v
                           .counts = model_sums_counts(m, m->host_sums)};
     s.finite = 1;
     for (int i = 0; i <= SUMS_NORM2; i++) s.finite = s.finite && isfinite(x[i]);
+    s.overflowed = !isfinite(x[SUMS_OVERFLOW]);
     for (int i = 0; i < n_votes; i++) votes[i] = step[VOTES + i];
     m->be->clock_read(m->be, s.seconds);
     return s;
@@ -102,11 +105,44 @@ void step_finish(struct optimizer *o, const struct step_sums *sums) {
     if (rate > 0) move_bias(o->model, sums->counts, rate);
 }
 
-struct step_sums step_take(struct optimizer *o, const struct batch *const *batches, int n,
-                           double lr, double *votes, int n_votes) {
+static struct step_sums attempt(struct optimizer *o, const struct batch *const *batches, int n,
+                                double lr, double *votes, int n_votes) {
     double W = step_gradients(o, batches, n, votes, n_votes);
     step_apply(o, lr);
-    struct step_sums sums = step_read(o, W, votes, n_votes);
+    return step_read(o, W, votes, n_votes);
+}
+
+/* The router.capacity that the rank with most rows needed. Collective over world. */
+static double needed_capacity(struct model *m) {
+    double need[2], of_rows, of_z;
+    m->be->download(m->be, need, m->stash_need, sizeof need);
+    MPI_Allreduce(MPI_IN_PLACE, need, 2, MPI_DOUBLE, MPI_MAX, m->be->grid->world);
+    of_rows = stash_capacity(m, m->stashed, need[0]);
+    of_z = m->stashed_z ? stash_capacity(m, m->stashed_z, need[1]) : 0;
+    return of_rows > of_z ? of_rows : of_z;
+}
+
+/* Nothing of the first attempt was applied; the votes are summed. */
+static struct step_sums again(struct optimizer *o, const struct batch *const *batches, int n,
+                              double lr, const struct step_sums *first) {
+    struct model *m = o->model;
+    double capacity = needed_capacity(m);
+    log_info("step",
+             "done again: the experts of a rank got more tokens than router.capacity %g has room "
+             "for; %g would have had",
+             m->config->router.capacity, capacity);
+    m->be->rows_again = 1;
+    struct step_sums sums = attempt(o, batches, n, lr, NULL, 0);
+    m->be->rows_again = 0;
+    sums.capacity = capacity;
+    for (int i = 0; i < N_CLOCKS; i++) sums.seconds[i] += first->seconds[i];
+    return sums;
+}
+
+struct step_sums step_take(struct optimizer *o, const struct batch *const *batches, int n,
+                           double lr, double *votes, int n_votes) {
+    struct step_sums sums = attempt(o, batches, n, lr, votes, n_votes);
+    if (sums.overflowed) sums = again(o, batches, n, lr, &sums);
     step_finish(o, &sums);
     return sums;
 }

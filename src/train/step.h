@@ -16,6 +16,8 @@ struct step_sums {
     double targets;        /* that counted */
     double sum_len2;       /* of squared document lengths, for the FLOPs of attention */
     int finite;            /* the losses and the norm are finite: the step is applied */
+    int overflowed;        /* not so because a rank's stash was too small for its rows */
+    double capacity;       /* router.capacity that a step needed which was done again; else 0 */
     const double *entropy; /* [L] of the router, summed over tokens; borrowed until the next step */
     const uint32_t *counts;   /* [L, E] tokens for each expert; borrowed until the next step */
     double seconds[N_CLOCKS]; /* this rank's */
@@ -37,7 +39,8 @@ struct step_sums step_read(struct optimizer *o, double W, double *votes, int n_v
 /* Counts the update and moves the selection bias, when the step was applied. */
 void step_finish(struct optimizer *o, const struct step_sums *sums);
 
-/* The four in order. */
+/* The four in order. A step that overflowed is done again, each layer's rows made again for its
+ * backward pass, and said. */
 struct step_sums step_take(struct optimizer *o, const struct batch *const *batches, int n,
                            double lr, double *votes, int n_votes);
 #endif
