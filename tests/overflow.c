@@ -20,8 +20,12 @@ static const char base_deck[] =
     "  num_attention_heads: 4, num_key_value_heads: 2, num_local_experts: 8,\n"
     "  initializer_range: 0.2}\n";
 
-static const char *const kinds[] = {"{recompute: layer, recompute_layers: 1}", "{recompute: none}",
-                                    "{recompute: activation}", "{recompute: layer}"};
+static const struct kind {
+    const char *memory, *shard;
+} kinds[] = {{"{recompute: layer, recompute_layers: 1}", "full"},
+             {"{recompute: none}", "optimizer"},
+             {"{recompute: activation}", "none"},
+             {"{recompute: layer}", "optimizer"}};
 
 /* Of a step. */
 struct result {
@@ -62,8 +66,9 @@ static struct result take(struct trial *t, int step) {
     return r;
 }
 
-static void open_trial(struct trial *t, int dp, int ep, const char *kind, double capacity) {
-    char *deck = memory_format("%srouter.capacity: %g\nmemory: %s\n", base_deck, capacity, kind);
+static void open_trial(struct trial *t, int dp, int ep, const struct kind *kind, double capacity) {
+    char *deck = memory_format("%srouter.capacity: %g\nmemory: %s\nparallelism.shard: %s\n",
+                               base_deck, capacity, kind->memory, kind->shard);
     trial_open(t, MPI_COMM_WORLD, dp, ep, deck);
     memory_free(deck);
 }
@@ -93,9 +98,9 @@ static double check_steps(struct trial *small, struct trial *large, const char *
     return named;
 }
 
-static void check(int dp, int ep, const char *kind) {
+static void check(int dp, int ep, const struct kind *kind) {
     struct trial small, large, named;
-    char *name = memory_format("%d x %d, %s", dp, ep, kind);
+    char *name = memory_format("%d x %d, %s, shard %s", dp, ep, kind->memory, kind->shard);
     open_trial(&small, dp, ep, kind, 1);
     open_trial(&large, dp, ep, kind, 1e6);
     tap_ok(small.be->stashes && trial_bytes(&small) < trial_bytes(&large),
@@ -122,7 +127,7 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     /* four ranks on two cores are slow */
     size_t n_kinds = n_ranks > 2 ? 1 : sizeof kinds / sizeof *kinds;
-    for (size_t i = 0; i < n_kinds; i++) check(n_ranks / 2, 2, kinds[i]);
+    for (size_t i = 0; i < n_kinds; i++) check(n_ranks / 2, 2, &kinds[i]);
     tap_ok(memory_live() == 0, "all memory is freed");
     return tap_close();
 }
