@@ -1,6 +1,7 @@
 #!/bin/sh
 # `regulon plan` beside what a GPU says that it has in use (cudaMemGetInfo, the library's and the driver's share included):
-# four models and an engine, within 5 %. In a build folder, on a GPU that nobody else uses; part of `make check-gpu`.
+# four models and an engine, within 5 %, and experts on two GPUs where there are. In a build folder, on GPUs that nobody else
+# uses; part of `make check-gpu`.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -8,11 +9,12 @@ needs_gpu
 cd "$work" || exit 99
 gpu_gb=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | awk 'NR == 1 { print $1 * 1048576 / 1e9 }')
 
-# check NAME WORD...: two steps of a deck; prints what the libraries would have to take for the two to be equal
+# check NAME WORD...: two steps of a deck on $gpus GPUs; prints what the libraries would have to take for the two to be equal
+gpus=1
 check() {
     name=$1
     shift
-    set -- "$@" backend=cuda parallelism.dp_size=1 parallelism.ep_size=1 num_train_steps=2 scheduler.warmup_steps=0 logger.frequency=1 \
+    set -- "$@" backend=cuda parallelism.dp_size=1 parallelism.ep_size=$gpus num_train_steps=2 scheduler.warmup_steps=0 logger.frequency=1 \
         validation.enabled=false train.verdict=false checkpoint.save_final_model=false
     regulon 1 plan "$@" --gpu-memory "$gpu_gb" --json >plan.json
     if [ $? = 1 ]; then
@@ -20,7 +22,7 @@ check() {
         return
     fi
     rm -rf run
-    regulon 1 train "$@" checkpoint.ckpt_dir=run >out && regulon 1 info run >said &&
+    regulon $gpus train "$@" checkpoint.ckpt_dir=run >out && regulon 1 info run >said &&
         "$PYTHON3" - "$name" <<'EOP'
 import json, sys
 d = json.load(open("plan.json"))
@@ -44,5 +46,7 @@ check 'the same, attention of our own' ecoli_moe dataset.token_micro_batch_size=
 {
     check 'one billion parameters' og2_moe_7b $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=5 grad_acc_steps=1 validation.data_path=
     check 'two layers of Mixtral-8x7B' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=2
+    gpus=2
+    [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ] || check 'three layers of Mixtral-8x7B on two' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=3
 }
 echo "1..$n"
