@@ -150,8 +150,7 @@ template <int PRODUCT> struct results {
      * the same columns come into the two places, become dgate and dup there, and leave; then h
      * takes the place of dh. ---- */
 
-    /* Of z the row that is `row` elsewhere: beside the barrier, a register would be one too many.
-     */
+    /* `row` among those of z: beside the barrier, since a register would be one too many. */
     __device__ __forceinline__ int row_of_z() const {
         int r;
         asm volatile("ld.shared.s32 %0, [%1 + 8];" : "=r"(r) : "r"(loaded));

@@ -124,7 +124,7 @@ template <int PRODUCT> static __device__ void count_items(shared &s, const work 
 /* All threads of the block. */
 template <int PRODUCT> static __device__ void make_tables(shared &s, const work &w) {
     if (threadIdx.x <= w.E) s.first_row[threadIdx.x] = w.offsets[threadIdx.x];
-    if (threadIdx.x == 0) { /* an index that varies would put w into local memory */
+    if (threadIdx.x == 0) { /* an index that varies would cost registers */
         s.shift[0] = w.base[0] ? *w.base[0] : 0;
         s.shift[1] = w.base[1] ? *w.base[1] : 0;
     }
