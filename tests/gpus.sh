@@ -70,14 +70,7 @@ for routing in balanced one empty half; do
     [ $status = 0 ] || sed 's/^/# /' out err
 done
 
-# a rank of a process group of its own, so that the launcher ends no other
-cat >rank.sh <<'EOF'
-setsid "$@" >lost.out.$PMI_RANK 2>lost.err.$PMI_RANK &
-echo $! >lost.pid.$PMI_RANK
-wait $!
-echo $? >lost.code.$PMI_RANK
-EOF
-timeout -s KILL 100 $MPIEXEC -n 2 sh rank.sh "$regulon" $train backend=cuda num_train_steps=1000000 watchdog.timeout_s=10 checkpoint.ckpt_dir=lost >out 2>&1 &
+timeout -s KILL 100 $MPIEXEC -n 2 sh "$srcdir/tests/alone.sh" lost "$regulon" $train backend=cuda num_train_steps=1000000 watchdog.timeout_s=10 checkpoint.ckpt_dir=lost >out 2>&1 &
 job=$! tries=300
 until grep -q '^ *[0-9]*[05] ' lost.out.0 2>/dev/null || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
 kill -9 "$(cat lost.pid.1)"

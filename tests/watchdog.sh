@@ -3,7 +3,7 @@
 # the limit plus 5 s, though the launcher does not end them. An ordinary run is left alone.
 # shellcheck disable=SC2046,SC2086 # numbers of processes; $train is several words, $MPIEXEC may be
 MPIEXEC=${MPIEXEC:-mpiexec}
-regulon=$(readlink -f regulon) lost=$(readlink -f tests/lost)
+regulon=$(readlink -f regulon) lost=$(readlink -f tests/lost) alone=$(readlink -f "$(dirname "$0")/alone.sh")
 work=$(mktemp -d) || exit 99
 trap 'exit 99' HUP INT TERM
 trap 'kill -9 $(cat "$work"/*.pid.* 2>/dev/null) 2>/dev/null; rm -rf "$work"' EXIT
@@ -17,27 +17,11 @@ ok() { # STATUS TEXT
 }
 show() { for f in "$@"; do sed "s|^|# $f: |" "$f"; done; }
 
-# Each rank runs in a session of its own, so that whatever the launcher ends when it sees that one is lost, it is not the
-# other ranks; it leaves a file with its code.
-cat >rank.sh <<'EOF'
-name=$1 rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}
-shift
-setsid sh code.sh "$name" "$rank" "$@" &
-wait
-EOF
-cat >code.sh <<'EOF'
-name=$1 rank=$2
-shift 2
-"$@" >"$name.out.$rank" 2>"$name.err.$rank" &
-echo $! >"$name.pid.$rank"
-wait $!
-echo $? >"$name.code.$rank"
-EOF
 codes() { cat "$1".code.* 2>/dev/null | tr '\n' ' '; } # by rank
 job() { # NAME RANKS WORD...
     name=$1 ranks=$2
     shift 2
-    $MPIEXEC -n "$ranks" sh rank.sh "$name" "$@" >"$name.launcher" 2>&1
+    $MPIEXEC -n "$ranks" sh "$alone" "$name" "$@" >"$name.launcher" 2>&1
     left=600
     while [ "$(codes "$name" | wc -w)" -lt "$ranks" ] && [ $left -gt 0 ]; do
         sleep 0.1 && left=$((left - 1))

@@ -365,10 +365,11 @@ struct backend_options {
     enum experts_engine experts;
     enum attention_engine attention;
     enum exchange_engine exchange;
-    int deterministic;   /* same bits run to run, also where that is slower */
-    int fp32;            /* compute in FP32 also where BF16 is usual */
-    int no_graph;        /* do not record work */
-    int exchange_blocks; /* thread blocks that carry tokens over peer memory; 0: as is usual */
+    int deterministic;     /* same bits run to run, also where that is slower */
+    int fp32;              /* compute in FP32 also where BF16 is usual */
+    int no_graph;          /* do not record work */
+    int communication_sms; /* multiprocessors that products leave to communication beside them */
+    int exchange_blocks;   /* thread blocks that carry tokens over peer memory; 0: as is usual */
 };
 
 /* 1 if this build has the backend of this name. */

@@ -29,6 +29,7 @@ struct cuda_state {
     struct cuda_comm *comm;           /* cuda_collectives.c */
     struct cuda_travel *travel;       /* cuda_travel.c; NULL: nothing goes through NCCL */
     struct cuda_peer *peer;           /* cuda_peer.c; NULL: nothing goes over peer memory */
+    int product_sms;                  /* multiprocessors of products; 0: all; cuda_beside.c */
     struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
     struct cuda_graphs *graphs;       /* cuda_graph.c */
     void *scratch;                    /* of one call at a time on the main stream */

@@ -1,7 +1,8 @@
 /* Work beside other work: a stream of its own, whose kernels the device prefers, with events
  * between it and the main one, and NCCL communicators of its own (cuda_collectives.c): two streams
  * must not use one at the same time. While such work is asked for it is the stream of the state, so
- * that what serves the main stream serves it, too. */
+ * that what serves the main stream serves it, too. Matrix products fill the device for as long as
+ * they run: they leave some multiprocessors to it. */
 #include "config.h"
 #include "backend/cuda.h"
 #include <assert.h>
@@ -30,8 +31,10 @@ static void await(struct backend *be, int ticket) {
 
 void cuda_beside_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
-    int least, most;
+    int least, most, sms = s->options.communication_sms, all;
     if (s->beside) return;
+    cuda_check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, s->device));
+    s->product_sms = sms > 0 && sms < all ? all - sms : 0;
     cuda_check(cudaDeviceGetStreamPriorityRange(&least, &most));
     cuda_check(cudaStreamCreateWithPriority(&s->beside, cudaStreamNonBlocking, most));
     cuda_collectives_beside(be);

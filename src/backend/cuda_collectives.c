@@ -20,8 +20,10 @@ struct cuda_comm {
     ncclComm_t world_beside, dp_beside; /* after cuda_collectives_beside; NULL: dp is world */
 };
 
-/* NCCL's communicator of the same ranks. Collective over comm. */
-static ncclComm_t comm_open(MPI_Comm comm) {
+/* NCCL's communicator of the same ranks, with so many thread blocks at most (0: as NCCL likes).
+ * Collective over comm. */
+static ncclComm_t comm_open(MPI_Comm comm, int blocks) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     ncclComm_t c;
     int rank, size;
@@ -30,7 +32,12 @@ static ncclComm_t comm_open(MPI_Comm comm) {
     if (size == 1) return NULL;
     if (rank == 0) nccl_check(ncclGetUniqueId(&id));
     MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm);
-    nccl_check(ncclCommInitRank(&c, size, id, rank));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+    if (blocks > 0) config.maxCTAs = blocks;
+#else
+    (void)blocks;
+#endif
+    nccl_check(ncclCommInitRankConfig(&c, size, id, rank, &config));
     return c;
 }
 
@@ -138,15 +145,16 @@ static void collectives_open(struct backend *be) {
     struct cuda_comm *c = cuda_state(be)->comm = memory_alloc(sizeof *c);
     /* multicast over NVLink hangs on some machines, and is not worth it here */
     setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
-    c->world = comm_open(be->grid->world);
-    c->dp = comm_open(be->grid->dp);
-    c->ep = comm_open(be->grid->ep);
+    c->world = comm_open(be->grid->world, 0);
+    c->dp = comm_open(be->grid->dp, 0);
+    c->ep = comm_open(be->grid->ep, 0);
 }
 
 void cuda_collectives_beside(struct backend *be) {
     struct cuda_comm *c = cuda_state(be)->comm;
-    c->world_beside = comm_open(be->grid->world);
-    if (be->grid->ep_size > 1) c->dp_beside = comm_open(be->grid->dp);
+    int blocks = cuda_state(be)->options.communication_sms;
+    c->world_beside = comm_open(be->grid->world, blocks);
+    if (be->grid->ep_size > 1) c->dp_beside = comm_open(be->grid->dp, blocks);
 }
 
 void cuda_collectives_close(struct backend *be) {

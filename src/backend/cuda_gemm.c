@@ -9,6 +9,7 @@ enum { ENTRIES = 4096 };
 
 struct key {
     int ta, tb, M, N, K, c_fp32, accumulates, a_align, b_align, c_align;
+    int sms; /* multiprocessors to be used; 0: all */
 };
 
 struct entry {
@@ -65,6 +66,10 @@ static struct call call_open(enum real real, const struct key *k) {
              "op");
     lt_check(cublasLtMatmulDescSetAttribute(c.op, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta),
              "op");
+    if (k->sms > 0)
+        lt_check(cublasLtMatmulDescSetAttribute(c.op, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &k->sms,
+                                                sizeof k->sms),
+                 "multiprocessors");
     c.b = k->ta ? layout(in, k->K, k->M) : layout(in, k->M, k->K);
     c.a = k->tb ? layout(in, k->N, k->K) : layout(in, k->K, k->N);
     c.c = layout(out, k->M, k->N);
@@ -161,7 +166,8 @@ void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K,
                         .accumulates = beta != 0,
                         .a_align = alignment(a),
                         .b_align = alignment(b),
-                        .c_align = alignment(c)},
+                        .c_align = alignment(c),
+                        .sms = s->product_sms},
                near = exact;
     if (way) { /* an expert's: its tokens are the height, or in weight gradients the depth */
         if (ta)

@@ -4,13 +4,16 @@
 #include "backend/cuda.h"
 #include "grouped_gemm.h"
 
-static struct grouped_rows rows_of(const struct cuda_rows *r) {
-    return (struct grouped_rows){.offsets = r->offsets, .E = r->n_local, .rows = (int)r->most};
+static struct grouped_rows rows_of(const struct cuda_state *s, const struct cuda_rows *r) {
+    return (struct grouped_rows){.offsets = r->offsets,
+                                 .E = r->n_local,
+                                 .rows = (int)r->most,
+                                 .multiprocessors = s->product_sms};
 }
 
 /* The same, where x and z lie in the stash. */
-static struct grouped_rows stashed(const struct cuda_rows *r) {
-    struct grouped_rows g = rows_of(r);
+static struct grouped_rows stashed(const struct cuda_state *s, const struct cuda_rows *r) {
+    struct grouped_rows g = rows_of(s, r);
     g.x = (struct grouped_place){r->x_base, (int)r->x_most};
     g.z = (struct grouped_place){r->z_base, (int)r->z_most};
     return g;
@@ -20,14 +23,15 @@ static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, 
                        const real_t *up) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    grouped_up(s->grouped, z, h, rows, up, r.row_p, stashed(&r), r.shape.D, r.shape.F, s->stream);
+    grouped_up(s->grouped, z, h, rows, up, r.row_p, stashed(s, &r), r.shape.D, r.shape.F,
+               s->stream);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    grouped_forward(s->grouped, y, h, down, rows_of(&r), r.shape.D, r.shape.F, s->stream);
+    grouped_forward(s->grouped, y, h, down, rows_of(s, &r), r.shape.D, r.shape.F, s->stream);
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
@@ -35,9 +39,9 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
                                   const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p, stashed(&r),
-                          r.shape.D, r.shape.F, s->stream);
-    grouped_weights(s->grouped, ddown, dy, h, rows_of(&r), r.shape.D, r.shape.F, accumulate,
+    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p,
+                          stashed(s, &r), r.shape.D, r.shape.F, s->stream);
+    grouped_weights(s->grouped, ddown, dy, h, rows_of(s, &r), r.shape.D, r.shape.F, accumulate,
                     s->stream);
 }
 
@@ -46,8 +50,9 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
                                 int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    grouped_backward(s->grouped, drows, dz, up, stashed(&r), 2 * r.shape.F, r.shape.D, s->stream);
-    grouped_weights(s->grouped, dup, dz, rows, stashed(&r), 2 * r.shape.F, r.shape.D, accumulate,
+    grouped_backward(s->grouped, drows, dz, up, stashed(s, &r), 2 * r.shape.F, r.shape.D,
+                     s->stream);
+    grouped_weights(s->grouped, dup, dz, rows, stashed(s, &r), 2 * r.shape.F, r.shape.D, accumulate,
                     s->stream);
 }
 

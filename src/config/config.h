@@ -49,7 +49,7 @@ struct config {
 
     struct {
         int experts, attention, exchange;
-        int64_t exchange_blocks;
+        int64_t exchange_blocks, communication_sms;
         int cuda_graph;
     } engine;
 

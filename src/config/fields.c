@@ -47,6 +47,7 @@ const struct field fields[] = {
     ENUM(engine.attention, "auto", "auto|cudnn|own", "How attention is computed; cudnn needs a GPU."),
     ENUM(engine.exchange, "auto", "auto|peer|nccl|mpi", "How tokens travel between the ranks of an expert-parallel group; peer and nccl need GPUs, mpi is for the CPU."),
     INT(engine.exchange_blocks, "128", 1, 1024, NULL, "blocks", "Thread blocks on a GPU that carry tokens between ranks with engine.exchange peer: few leave multiprocessors to others."),
+    INT(engine.communication_sms, "32", 0, 64, NULL, "multiprocessors", "Multiprocessors of a GPU that matrix products leave to communication where it runs beside them: with parallelism.shard full. 0: none."),
     BOOL(engine.cuda_graph, "true", "Record the work of a micro-batch on a GPU once and launch it as a whole, where the experts are grouped and tokens do not travel through NCCL: less waiting between small operations. The result does not change."),
     ENUM(precision.recipe, "auto", "auto|fp32|bf16", "Type of weights and activations; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU, which has no other."),
 

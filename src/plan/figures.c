@@ -17,6 +17,9 @@
  * the CPU the program with MPI, HDF5 and OpenBLAS: 30 to 40 MB (2026-11-30). */
 static const double LIBRARIES_CUDA = 0.57e9, LIBRARIES_CPU = 35e6;
 
+/* A communicator of NCCL's: 1.1 to 1.4 GB for two of two ranks, 1.6 for three (NCCL 2.28.3). */
+static const double LIBRARIES_NCCL = 0.6e9;
+
 static const struct {
     const char *name, *text;
 } kinds[N_PLAN_KINDS] = {
@@ -149,6 +152,12 @@ static double copied(const struct optimizer *o) {
     return sum;
 }
 
+/* As cuda_collectives.c opens them. */
+static int communicators(const struct plan *p, const struct model *m) {
+    int dp = p->dp_size > 1, ep = p->ep_size > 1;
+    return (p->ranks > 1) + dp + ep + (m->stages ? 1 + (dp && ep) : 0);
+}
+
 struct plan_memory plan_memory(const struct plan *p) {
     struct plan_memory r = {.total = 0};
     struct grid g = grid_of(p);
@@ -161,7 +170,8 @@ struct plan_memory plan_memory(const struct plan *p) {
     r.bytes[PLAN_WORKSPACE] = (double)count_rest(be, COUNT_WORKSPACE);
     r.bytes[PLAN_OTHER] = (double)count_rest(be, COUNT_MODEL);
     r.bytes[PLAN_LIBRARIES] =
-        (double)count_overhead(be) + (p->cuda ? LIBRARIES_CUDA : LIBRARIES_CPU);
+        (double)count_overhead(be) +
+        (p->cuda ? LIBRARIES_CUDA + LIBRARIES_NCCL * communicators(p, m) : LIBRARIES_CPU);
     r.copies = copied(o);
     r.attention = count_attention(be);
     if (!p->cuda) {
