@@ -1,4 +1,4 @@
-/* The two blocks of a layer, forward and backward beside each other; used by model.c only. */
+/* The two blocks of a layer, forward and backward beside each other; used by the model's files only. */
 #ifndef REGULON_MODEL_BLOCK_H
 #define REGULON_MODEL_BLOCK_H
 #include "model/model.h"

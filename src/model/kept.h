@@ -24,7 +24,7 @@ int kept_length(const struct kept_all *k, int place); /* tokens that the model h
  * on. Once a place and batch; there must be room in both. Nothing in it is a target. */
 void kept_append(struct kept_all *k, struct batch *b, int place, const int32_t *tokens, int n);
 
-/* For model.c: one layer, for the batch made last; the batch has been run. */
+/* For passes.c: one layer, for the batch made last; the batch has been run. */
 struct kept kept_layer(const struct kept_all *k, int layer);
 void kept_advance(struct kept_all *k, const struct batch *b);
 #endif

@@ -1,6 +1,5 @@
 /* What a layer keeps from its forward pass for its backward pass, and how the rest is made again
- * (memory.recompute; Chen et al. 2016); used by model.c, and its
- * test. */
+ * (memory.recompute; Chen et al. 2016); used by model.c, passes.c and its test. */
 #ifndef REGULON_MODEL_RECOMPUTE_H
 #define REGULON_MODEL_RECOMPUTE_H
 #include "model/model.h"
