@@ -34,7 +34,8 @@ struct cuda_peer {
 static void *state_alloc(struct backend *be, size_t bytes) {
     void *p = NULL;
     cuda_check(cudaMalloc(&p, bytes));
-    cuda_check(cudaMemset(p, 0, bytes));
+    /* on the stream that is waited for: cudaMemset's own would come later, over others' writes */
+    cuda_check(cudaMemsetAsync(p, 0, bytes, cuda_state(be)->stream));
     cuda_wait(be);
     return p;
 }
