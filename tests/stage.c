@@ -262,7 +262,7 @@ static size_t largest(const struct model *m) {
 /* Bytes that the first step asks for beside, against the plan. */
 static void check_sent(struct trial *t, const char *name, double weights, double grads) {
     double sent[N_PLAN_LINKS];
-    struct plan p = {.config = t->c};
+    struct plan p = {.config = t->c, .node_ranks = PLAN_NODE_RANKS};
     memory_free(plan_grid(&p, t->g.n_ranks));
     plan_wire(&p, sent);
     double all[2] = {weights, grads}; /* the last rank's part of experts is as large as any */

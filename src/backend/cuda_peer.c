@@ -128,9 +128,6 @@ static char *try_boards(struct backend *be, const struct peers *boards) {
 static char *try_peers(struct backend *be, struct cuda_peer *p) {
     const struct grid *g = be->grid;
     const char *why;
-    if (g->ep_size > PEERS)
-        return memory_format("%d ranks in a group, it serves %d", g->ep_size, PEERS);
-    if (g->ep_nodes > 1) return memory_string("the ranks of a group are on several hosts");
     void *own = state_alloc(be, cuda_alloc_bytes(cuda_shared_bytes(sizeof(struct peer_board))));
     why = open_window(be, own, &p->boards);
     char *problem = why ? memory_format("a GPU's memory is out of reach: %s", why) : NULL;
