@@ -284,7 +284,7 @@ struct backend {
     void (*experts_down)(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down);
     /* Back to the tokens: out[N, D] = sum of a token's A results, by expert within a rank, then by
-     * rank. */
+     * rank. Afterwards y, and drows below, may hold sums: they are not read again. */
     void (*moe_combine)(struct backend *be, struct moe *m, real_t *out, const real_t *y, int N);
 
     /* The same way backward. dy[R, D] from dout[N, D]. */
