@@ -179,8 +179,9 @@ struct backend {
 
     /* ---- work that is repeated ---- */
     /* 1: the work was recorded before and is enqueued. 0: the caller does it, and calls `recorded`
-     * behind it. It may neither upload, download, turn the clock nor communicate, and nothing of it
-     * may be asked of the host in between. Recordings end with the next `reserve`. */
+     * behind it. It may neither upload, download, turn the clock, work beside nor ask for
+     * collectives but moe_*, and nothing of it may be asked of the host in between. Ranks need not
+     * agree: what is repeated is the same work. Recordings end with the next `reserve`. */
     int (*replay)(struct backend *be, struct recording what);
     void (*recorded)(struct backend *be);
     /* How many operations work(context) enqueues, which are not done: as in `replay` it may ask
