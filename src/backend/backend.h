@@ -156,7 +156,7 @@ struct backend {
     void (*round)(struct backend *be, real_t *dst, const float *src, size_t n);
     double (*memory_peak)(struct backend *be); /* bytes in use at most so far, device or host */
 
-    /* Work space for a model of these sizes: asked for once, by model_new; nothing is allocated
+    /* Work space for a model of these sizes: asked for once; nothing is allocated
      * after it. */
     void (*reserve)(struct backend *be, struct work w);
 
@@ -181,7 +181,7 @@ struct backend {
     /* 1: the work was recorded before and is enqueued. 0: the caller does it, and calls `recorded`
      * behind it. It may neither upload, download, turn the clock, work beside nor ask for
      * collectives but moe_*, and nothing of it may be asked of the host in between. Ranks need not
-     * agree: what is repeated is the same work. Recordings end with the next `reserve`. */
+     * agree: what is repeated is the same work. */
     int (*replay)(struct backend *be, struct recording what);
     void (*recorded)(struct backend *be);
     /* How many operations work(context) enqueues, which are not done: as in `replay` it may ask

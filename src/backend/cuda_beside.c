@@ -31,7 +31,6 @@ static void await(struct backend *be, int ticket) {
 void cuda_beside_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     int least, most;
-    if (s->beside) return;
     cuda_check(cudaDeviceGetStreamPriorityRange(&least, &most));
     cuda_check(cudaStreamCreateWithPriority(&s->beside, cudaStreamNonBlocking, most));
     cuda_collectives_beside(be);
