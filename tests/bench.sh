@@ -103,6 +103,9 @@ regulon 2 bench comm --shape small --tokens 1,100 backend=cpu --seconds 0.05 --c
         # 2 of 8 experts, 4 of them elsewhere: 1 - (4/8)(3/7) = 0.79 of the tokens travel
         n == 2 { bad += !($3 > 65 && $3 < 92) } END { exit bad || n != 2 }' comm.csv
 ok $? 'comm: two ranks, nothing wrong, copies as many as chance has it'
+regulon 1 bench comm --shape small backend=cpu >out
+[ $? = 78 ] && [ "$(cat err)" = 'regulon: bench comm: a job of one rank sends nothing; start several with mpiexec or srun' ] && [ ! -s out ]
+ok $? 'comm: one rank'
 regulon 3 bench comm --shape small backend=cpu >out
 [ $? = 78 ] && [ "$(cat err)" = 'regulon: bench comm: 3 ranks do not divide 8 experts' ]
 ok $? 'comm: ranks that do not divide the experts'

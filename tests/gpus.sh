@@ -61,6 +61,13 @@ for ep in 1 2; do
     ok $? "4 layers of 8 experts, 100 steps, ep $ep on two GPUs: losses of one GPU within 0.5 %"
 done
 
+wide="backend=cuda model.num_local_experts=34 model.num_experts_per_tok=33"
+run_on 2 wide 2 $wide parallelism.ep_size=2 && grep -q 'exchange: NCCL, not peer memory: 33 experts a token, it serves 32' err && grep -q 'exchange NCCL' err
+ok $? 'more experts a token than peer memory serves: NCCL, which is said'
+run_on 2 refused 2 $wide parallelism.ep_size=2 engine.exchange=peer >/dev/null
+[ $? = 78 ] && [ "$(grep -c 'engine.exchange: peer: 33 experts a token, it serves 32' err)" = 1 ]
+ok $? 'which is refused where peer memory is asked for'
+
 # all to one expert, experts without tokens, ranks without tokens; each by both ways
 for routing in balanced one empty half; do
     regulon 2 bench comm --shape small --tokens 1,5,333 --routing $routing --seconds 0.05 backend=cuda >out &&

@@ -148,6 +148,15 @@ plan 0 ./small.yaml --json --ranks 4 parallelism.ep_size=2 --link 3 --network 2 
 ok $? 'within a node: the links'
 plan 0 ./small.yaml --json --ranks 4 parallelism.ep_size=4 --link 3 --network 2 --node-ranks 2 && has "[near(t['tokens'], sent['tokens'] * 2 / 3 / 2e9) and near(t['weights'], (sent['dense_weights'] + sent['expert_weights']) / 2e9) and near(t['total'], sum(t[k] for k in ('passes', 'optimizer', 'tokens', 'gradients', 'weights'))) and near(t['tokens_per_s_of_a_rank'], d['tokens_per_step'] / 4 / t['total']) for t, near in [(d['step_seconds'], lambda a, b: abs(a / b - 1) < 1e-9)]][0]"
 ok $? 'between nodes: the network, and rates of tokens'
+# nodes of three: a group of two is on both of them
+spread="./small.yaml --json --ranks 6 parallelism.ep_size=2 --node-ranks 3"
+# shellcheck disable=SC2086 # several words
+plan 0 $spread --link 3 --network 2 && has "abs(d['step_seconds']['tokens'] / (sent['tokens'] / 2e9) - 1) < 1e-9" && cp out a &&
+    plan 0 $spread engine.exchange=nccl && has "json.load(open('a'))['memory'] == d['memory']" &&
+    plan 0 $spread --node-ranks 4 && has "json.load(open('a'))['memory']['optimizer']['exchange'] != m['exchange']"
+ok $? 'a group on two nodes: the network, and room for NCCL'
+# shellcheck disable=SC2086 # several words
+refused 78 'engine.exchange: peer: the ranks of a group are on several hosts' $spread engine.exchange=peer
 # beside the passes: T their time, a third of it forward, W and G what the links take; slow links, then fast ones
 plan 0 ./small.yaml --json --ranks 2 --link 0.001 --tflops 2 parallelism.shard=full && has "[near(t['weights'], W / 2 - T / 3) and near(t['gradients'], W / 2 + G - 2 * T / 3) for t, T, W, G, near in [(d['step_seconds'], d['flops_per_step'] / 2 / 2e12, (sent['dense_weights'] + sent['expert_weights']) / 1e6, (sent['dense_gradients'] + sent['expert_gradients']) / 1e6, lambda a, b: abs(a / b - 1) < 1e-9)]][0]" &&
     plan 0 ./small.yaml --json --ranks 2 --tflops 0.001 parallelism.shard=full && has "d['step_seconds']['weights'] == d['step_seconds']['gradients'] == 0"
@@ -196,6 +205,8 @@ why='it has no sliding window here'
 refused 78 "engine.attention: cudnn: $why" ./small.yaml engine.attention=cudnn model.sliding_window=16
 refused 78 "train.freeze: no parameter is called 'nothing'" ./small.yaml train.freeze=nothing
 refused 78 'engine.experts: grouped: model.intermediate_size must be a multiple of 64' ./small.yaml engine.experts=grouped
+refused 78 'engine.exchange: peer: 33 experts a token, it serves 32' ./small.yaml --ranks 2 parallelism.ep_size=2 model.num_local_experts=34 model.num_experts_per_tok=33 engine.exchange=peer
+refused 78 'engine.exchange: peer: 17 ranks in a group, it serves 16' ./small.yaml --ranks 17 --node-ranks 17 parallelism.ep_size=17 model.num_local_experts=17 engine.exchange=peer
 # grouped: rows begin at multiples of 64, for 4 experts 512 + 4 x 63 of them at most: 11 x 64 = 704
 plan 0 ./small.yaml --json model.intermediate_size=64 && has 'm["exchange"] == 2 * 4 * (5 + 4 + 512 + 704) and m["experts"] == (2 * 128 + 64 + 64) * 704 * 2' &&
     plan 0 ./small.yaml --json model.intermediate_size=64 engine.experts=cublaslt && has 'm["exchange"] == 2 * 4 * (5 + 4 + 2 * 512)'

@@ -42,7 +42,7 @@ static void check(int dp, int ep, const char *words) {
     struct grid g;
     char *deck = memory_format("%sparallelism.ep_size: %d\n%s\n", base_deck, ep, words);
     struct config *c = config_parse(deck, "deck");
-    struct plan p = {.config = c};
+    struct plan p = {.config = c, .node_ranks = PLAN_NODE_RANKS};
     grid_open(&g, MPI_COMM_WORLD, dp, ep);
     char *problem = plan_grid(&p, g.n_ranks);
     struct plan_memory planned = plan_memory(&p);

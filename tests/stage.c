@@ -133,12 +133,12 @@ static void late_all_gather(struct backend *be, MPI_Comm comm, real_t *x, const 
 }
 
 static void late_beside(struct backend *be) {
-    (void)be;
+    if (!late) table.beside(be);
     asked = fresh = 1;
 }
 
 static void late_back(struct backend *be, int ticket) {
-    (void)be;
+    if (!late) table.back(be, ticket);
     for (int i = 0; i < n_tasks; i++)
         if (tasks[i].ticket < 0) tasks[i].ticket = ticket;
     asked = 0;
@@ -146,6 +146,7 @@ static void late_back(struct backend *be, int ticket) {
 
 static void late_await(struct backend *be, int ticket) {
     int n = 0;
+    if (!late) table.await(be, ticket);
     for (int i = 0; i < n_tasks; i++)
         if (tasks[i].ticket == ticket) n = i + 1;
     for (int i = 0; i < n; i++) perform(be, &tasks[i]);
@@ -262,7 +263,7 @@ static size_t largest(const struct model *m) {
 /* Bytes that the first step asks for beside, against the plan. */
 static void check_sent(struct trial *t, const char *name, double weights, double grads) {
     double sent[N_PLAN_LINKS];
-    struct plan p = {.config = t->c};
+    struct plan p = {.config = t->c, .node_ranks = PLAN_NODE_RANKS};
     memory_free(plan_grid(&p, t->g.n_ranks));
     plan_wire(&p, sent);
     double all[2] = {weights, grads}; /* the last rank's part of experts is as large as any */

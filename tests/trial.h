@@ -36,7 +36,7 @@ void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck
 void trial_close(struct trial *t);
 
 /* Fills gradients, activations and what the exchange keeps with NaN: a pass that reads what it has
- * not written shows. */
+ * not written shows. Collective over the trial's grid. */
 void trial_poison(struct trial *t);
 
 /* The gradient of this rank's part of parameter i, whole[n] in host memory, after step_gradients.

@@ -167,7 +167,7 @@ struct backend {
     void (*round)(struct backend *be, real_t *dst, const float *src, size_t n);
     double (*memory_peak)(struct backend *be); /* bytes in use at most so far, device or host */
 
-    /* Work space for a model of these sizes: asked for once, by model_new; nothing is allocated
+    /* Work space for a model of these sizes: asked for once; nothing is allocated
      * after it. */
     void (*reserve)(struct backend *be, struct work w);
 
@@ -190,8 +190,9 @@ struct backend {
 
     /* ---- work that is repeated ---- */
     /* 1: the work was recorded before and is enqueued. 0: the caller does it, and calls `recorded`
-     * behind it. It may neither upload, download, turn the clock nor communicate, and nothing of it
-     * may be asked of the host in between. Recordings end with the next `reserve`. */
+     * behind it. It may neither upload, download, turn the clock, work beside nor ask for
+     * collectives but moe_*, and nothing of it may be asked of the host in between. Ranks need not
+     * agree: what is repeated is the same work. */
     int (*replay)(struct backend *be, struct recording what);
     void (*recorded)(struct backend *be);
     /* How many operations work(context) enqueues, which are not done: as in `replay` it may ask
@@ -301,7 +302,7 @@ struct backend {
     void (*experts_down)(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down);
     /* Back to the tokens: out[N, D] = sum of a token's A results, by expert within a rank, then by
-     * rank. */
+     * rank. Afterwards y, and drows below, may hold sums: they are not read again. */
     void (*moe_combine)(struct backend *be, struct moe *m, real_t *out, const real_t *y, int N);
 
     /* The same way backward. dy[R, D] from dout[N, D]. */

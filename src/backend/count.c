@@ -99,7 +99,7 @@ static void reserve_cuda(struct backend *be, struct work w) {
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
-    c->peer = cuda_peer_serves(&w, be->grid, &c->options);
+    c->peer = be->grid->ep_size > 1 && cuda_peer_serves(&w, be->grid, &c->options, why, sizeof why);
     c->kind = COUNT_EXCHANGE;
     if (c->peer)
         alloc_order(be, &w);

@@ -3,6 +3,7 @@
 #include "backend/cuda.h"
 #include "base/memory.h"
 #include "device.h"
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,8 +84,8 @@ static void check_sizes(const struct backend *be, const struct work *w) {
 
 static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
+    assert(!s->scratch);
     s->work = w;
-    cuda_graph_forget(be);
     check_sizes(be, &w);
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);

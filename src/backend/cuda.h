@@ -77,7 +77,6 @@ void cuda_clock_close(struct backend *be);
 /* What is enqueued in between counts as exchange, also where it is recorded. */
 void cuda_exchange_begins(struct backend *be);
 void cuda_exchange_ends(struct backend *be);
-void cuda_graph_forget(struct backend *be); /* all recordings */
 void cuda_graph_close(struct backend *be);
 void cuda_gemm_open(struct backend *be);
 void cuda_gemm_close(struct backend *be);

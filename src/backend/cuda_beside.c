@@ -32,7 +32,6 @@ static void await(struct backend *be, int ticket) {
 void cuda_beside_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     int least, most, sms = s->options.communication_sms, all;
-    if (s->beside) return;
     cuda_check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, s->device));
     s->product_sms = sms > 0 && sms < all ? all - sms : 0;
     cuda_check(cudaDeviceGetStreamPriorityRange(&least, &most));

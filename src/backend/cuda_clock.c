@@ -85,7 +85,7 @@ void cuda_fill_clock(struct backend *be) {
     for (int i = 0; i < MARKS; i++) cuda_check(cudaEventCreate(&s->clock->events[i]));
     size_t sums = N_CLOCKS * sizeof *s->clock->sums;
     cuda_check(cudaMalloc((void **)&s->clock->begins, 2 * sums));
-    cuda_check(cudaMemset(s->clock->begins, 0, 2 * sums));
+    cuda_check(cudaMemsetAsync(s->clock->begins, 0, 2 * sums, s->stream));
     cuda_check(cudaHostAlloc((void **)&s->clock->sums, sums, cudaHostAllocMapped));
     memset(s->clock->sums, 0, sums);
     cuda_check(cudaEventRecord(s->clock->events[0], s->stream));

@@ -138,20 +138,19 @@ static void without_peer(const struct backend *be, const char *why) {
     if (be->grid->rank == 0 && asked == EXCHANGE_PEER)
         die_user(EXIT_CONFIG, "engine.exchange: peer: %s", why);
     user_agree();
-    log_info("exchange", "NCCL, not peer memory: %s", why);
+    if (asked == EXCHANGE_AUTO) log_info("exchange", "NCCL, not peer memory: %s", why);
 }
 
 void cuda_exchange_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
-    char *why = NULL;
+    char reason[200], *why = NULL;
     if (be->grid->ep_size == 1) return;
-    if (s->options.exchange != EXCHANGE_NCCL) {
-        why = s->work.A > PEER_CHOICES
-                  ? memory_format("%d experts a token, it serves %d", s->work.A, PEER_CHOICES)
-                  : cuda_peer_open(be);
-        if (why) without_peer(be, why);
-        memory_free(why);
-    }
+    if (cuda_peer_serves(&s->work, be->grid, &s->options, reason, sizeof reason))
+        why = cuda_peer_open(be);
+    else
+        why = memory_string(reason);
+    if (why) without_peer(be, why);
+    memory_free(why);
     if (s->peer)
         cuda_peer_reserve(be);
     else

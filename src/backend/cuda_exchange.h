@@ -45,8 +45,8 @@ const int32_t *cuda_stash_base(const struct backend *be, const struct moe *m);
 void cuda_travel_reserve(struct backend *be);
 void cuda_travel_close(struct backend *be);
 
-/* Peer memory, where the options do not ask for another way. NULL and why not, to be freed by the
- * caller: s->peer is there. Collective over world. */
+/* Peer memory, where cuda_peer_serves. NULL: s->peer is there; else why not, to be freed by the
+ * caller. Collective over world. */
 char *cuda_peer_open(struct backend *be);
 void cuda_peer_reserve(struct backend *be);
 void cuda_peer_close(struct backend *be);

@@ -109,11 +109,6 @@ static int operations(struct backend *be, void (*work)(void *), void *context) {
     return (int)n;
 }
 
-void cuda_graph_forget(struct backend *be) {
-    struct cuda_graphs *c = cuda_state(be)->graphs;
-    for (int i = 0; i < GRAPHS; i++) forget(&c->list[i]);
-}
-
 void cuda_fill_graph(struct backend *be) {
     cuda_state(be)->graphs = memory_alloc(sizeof *cuda_state(be)->graphs);
     be->replay = replay;
@@ -122,6 +117,7 @@ void cuda_fill_graph(struct backend *be) {
 }
 
 void cuda_graph_close(struct backend *be) {
-    cuda_graph_forget(be);
-    memory_free(cuda_state(be)->graphs);
+    struct cuda_graphs *c = cuda_state(be)->graphs;
+    for (int i = 0; i < GRAPHS; i++) forget(&c->list[i]);
+    memory_free(c);
 }

@@ -34,7 +34,8 @@ struct cuda_peer {
 static void *state_alloc(struct backend *be, size_t bytes) {
     void *p = NULL;
     cuda_check(cudaMalloc(&p, bytes));
-    cuda_check(cudaMemset(p, 0, bytes));
+    /* on the stream that is waited for: cudaMemset's own would come later, over others' writes */
+    cuda_check(cudaMemsetAsync(p, 0, bytes, cuda_state(be)->stream));
     cuda_wait(be);
     return p;
 }
@@ -127,9 +128,6 @@ static char *try_boards(struct backend *be, const struct peers *boards) {
 static char *try_peers(struct backend *be, struct cuda_peer *p) {
     const struct grid *g = be->grid;
     const char *why;
-    if (g->ep_size > PEERS)
-        return memory_format("%d ranks in a group, it serves %d", g->ep_size, PEERS);
-    if (g->ep_nodes > 1) return memory_string("the ranks of a group are on several hosts");
     void *own = state_alloc(be, cuda_alloc_bytes(cuda_shared_bytes(sizeof(struct peer_board))));
     why = open_window(be, own, &p->boards);
     char *problem = why ? memory_format("a GPU's memory is out of reach: %s", why) : NULL;

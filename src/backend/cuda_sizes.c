@@ -142,9 +142,20 @@ struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_
                                       .got_lists = arrivals * list};
 }
 
-int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o) {
-    return g->ep_size > 1 && g->ep_size <= PEERS && g->ep_size <= g->node_size &&
-           w->A <= PEER_CHOICES && o->exchange != EXCHANGE_NCCL;
+int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o,
+                     char *why, size_t size) {
+    int serves = 0;
+    if (o->exchange == EXCHANGE_NCCL)
+        snprintf(why, size, "engine.exchange says so");
+    else if (w->A > PEER_CHOICES)
+        snprintf(why, size, "%d experts a token, it serves %d", w->A, PEER_CHOICES);
+    else if (g->ep_size > PEERS)
+        snprintf(why, size, "%d ranks in a group, it serves %d", g->ep_size, PEERS);
+    else if (g->ep_nodes > 1)
+        snprintf(why, size, "the ranks of a group are on several hosts");
+    else
+        serves = 1;
+    return serves;
 }
 
 struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size) {

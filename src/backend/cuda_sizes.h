@@ -81,9 +81,10 @@ struct cuda_travel_rooms {
 };
 struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_bytes, int ep_size);
 
-/* 1 when these options, sizes and hosts let tokens travel over peer memory. A device may still
- * refuse. */
-int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o);
+/* 1 when these options, sizes and hosts let tokens travel over peer memory, else 0 and the reason
+ * in why[size]. A device may still refuse. */
+int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o,
+                     char *why, size_t size);
 
 /* Bytes of the order of a rank's choices, and of counters, with peer memory. */
 struct cuda_order_rooms {

@@ -110,6 +110,9 @@ static int bench_comm(struct backend *be, struct choice *choice, const struct op
                       const struct sizes *z, FILE *csv) {
     static const int usual[] = {1, 16, 256, 1024, 4096, 8192, 16384};
     int all = (int)(sizeof usual / sizeof *usual);
+    if (choice->g->n_ranks == 1)
+        die_user(EXIT_CONFIG, "bench comm: a job of one rank sends nothing; start several with "
+                              "mpiexec or srun");
     if (z->E % choice->g->ep_size && choice->g->rank == 0)
         die_user(EXIT_CONFIG, "bench comm: %d ranks do not divide %d experts", choice->g->ep_size,
                  z->E);

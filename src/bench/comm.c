@@ -83,6 +83,7 @@ static void traffic_close(struct traffic *t) {
     t->be->moe_free(t->be, t->moe);
 }
 
+/* Also again and again: then results are sums of sums, and only the time counts. */
 static void exchange(void *context, int which) {
     struct traffic *t = context;
     struct backend *be = t->be;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define NO_LOADER "data are read by one thread a rank from a memory-mapped corpus"
-#define NO_FP8 "this version computes in 32 bits"
+#define NO_FP8 "this version computes in BF16 or FP32"
 
 /* Exact keys before the patterns that cover them. docs/configuration.md shows this table. */
 /* clang-format off */

@@ -69,15 +69,24 @@ char *plan_grid(struct plan *p, int ranks) {
     return grid_refusal(ranks, &p->dp_size, p->ep_size);
 }
 
-/* The last rank's place: where shares are uneven it has the largest (params_shard rounds down). */
-static struct grid grid_of(const struct plan *p) {
+/* Of the ep group that is on most. */
+static int ep_nodes(const struct plan *p) {
+    int most = 1, n = p->node_ranks;
+    for (int first = 0; first < p->ranks; first += p->ep_size) {
+        int nodes = (first + p->ep_size - 1) / n - first / n + 1;
+        if (nodes > most) most = nodes;
+    }
+    return most;
+}
+
+struct grid plan_place(const struct plan *p) {
     return (struct grid){.rank = p->ranks - 1,
                          .n_ranks = p->ranks,
                          .dp_rank = p->dp_size - 1,
                          .dp_size = p->dp_size,
                          .ep_rank = p->ep_size - 1,
                          .ep_size = p->ep_size,
-                         .node_size = p->node_ranks};
+                         .ep_nodes = ep_nodes(p)};
 }
 
 static struct backend *counting(const struct plan *p, const struct grid *g) {
@@ -160,7 +169,7 @@ static int communicators(const struct plan *p, const struct model *m) {
 
 struct plan_memory plan_memory(const struct plan *p) {
     struct plan_memory r = {.total = 0};
-    struct grid g = grid_of(p);
+    struct grid g = plan_place(p);
     struct backend *be = counting(p, &g);
     struct model *m = model_new(p->config, be, loader_capacity(p->config), /*with_gradients=*/1);
     struct optimizer *o = optimizer_new(m);
@@ -256,7 +265,7 @@ static double gathers(const struct params *t, int i, int L, double passes) {
 }
 
 void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]) {
-    struct grid g = grid_of(p);
+    struct grid g = plan_place(p);
     struct backend *be = counting(p, &g);
     struct shape s = shape_of(p->config);
     struct params *t = params_new(&s, &g, p->config);

@@ -61,6 +61,10 @@ struct plan {
 /* grid_refusal's reason, NULL: the sizes are set. The caller frees it. */
 char *plan_grid(struct plan *p, int ranks);
 
+/* The last rank's place, without communicators: where shares are uneven it has the largest
+ * (params_shard rounds down). */
+struct grid plan_place(const struct plan *p);
+
 struct plan_memory plan_memory(const struct plan *p);
 void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]);
 void plan_parameters(const struct plan *p, double *all, double *active, double *checkpoint_bytes);

@@ -102,10 +102,12 @@ static double limit_of(const struct plan *p, const struct request *r) {
 static void refuse_engines(const struct plan *p) {
     struct backend_options o = run_options(p->config);
     struct shape s = shape_of(p->config);
+    struct grid g = plan_place(p);
     struct work w = {.N = loader_capacity(p->config),
                      .D = s.D,
                      .F = s.F,
                      .E = s.E,
+                     .A = s.A,
                      .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window}};
     char why[200], *problem = check_engines(p->config, p->cuda);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
@@ -122,10 +124,13 @@ static void refuse_engines(const struct plan *p) {
     if (o.experts == EXPERTS_GROUPED &&
         !cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
+    if (o.exchange == EXCHANGE_PEER && g.ep_size > 1 &&
+        !cuda_peer_serves(&w, &g, &o, why, sizeof why))
+        die_user(EXIT_CONFIG, "engine.exchange: peer: %s", why);
 }
 
 static void check_params(const struct plan *p) {
-    struct grid g = {.n_ranks = p->ranks, .dp_size = p->dp_size, .ep_size = p->ep_size};
+    struct grid g = plan_place(p);
     run_check_params(p->config, &g);
 }
 

@@ -26,10 +26,26 @@ static double ring(const struct plan *p, const struct plan_rates *r, double byte
     return bytes / (p->ranks > r->node_ranks ? r->network : r->link);
 }
 
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Others of its ep group on a rank's own node, where they are fewest. The group is a run of
+ * neighbouring ranks, and so are those of a node. */
+static int fewest_near(const struct plan *p, int node_ranks) {
+    int fewest = p->ep_size - 1;
+    for (int rank = 0; rank < p->ranks; rank++) {
+        int group = rank / p->ep_size * p->ep_size, node = rank / node_ranks * node_ranks,
+            begin = group > node ? group : node, end = least(group + p->ep_size, node + node_ranks);
+        fewest = least(fewest, end - begin - 1);
+    }
+    return fewest;
+}
+
 /* To each other rank of the ep group the same: those of this node over its links, the others over
- * the network at the same time. The group is a run of neighbouring ranks. */
+ * the network at the same time. */
 static double tokens(const struct plan *p, const struct plan_rates *r, double bytes) {
-    int others = p->ep_size - 1, near = p->ep_size < r->node_ranks ? others : r->node_ranks - 1;
+    int others = p->ep_size - 1, near = fewest_near(p, r->node_ranks);
     if (others == 0) return 0;
     double here = bytes * near / others / r->link,
            there = bytes * (others - near) / others / r->network;
