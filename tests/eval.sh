@@ -5,31 +5,9 @@ srcdir=${srcdir:-.}
 # shellcheck disable=SC2086 # a launcher may come with options
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
-golden=$(cd "$srcdir/tests/golden" && pwd)
-lambda=$(cd "$srcdir/input/genomes" && pwd)/lambda_virus.fa.gz
-helper=$(cd "$srcdir/tests" && pwd)
+# shellcheck source=tests/score_lib.sh
+. "$(dirname "$0")/score_lib.sh"
 cd "$work" || exit 99
-export OMP_NUM_THREADS=1 # the same bits on one rank and two take the same number of threads a rank
-py() { # TEXT [WORD...]: a program on stdin, over what score_tools.py has
-    what=$1
-    shift
-    { echo 'from score_tools import *' && cat; } | PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$helper "$PYTHON3" - "$@" >py.out 2>&1
-    status=$?
-    ok $status "$what"
-    [ $status = 0 ] || sed 's/^/# /' py.out
-}
-refused() { # CODE MESSAGE WORD...: on one rank and on two: the code, the message once, nothing on stdout, no file
-    code=$1 message=$2
-    shift 2
-    for ranks in 1 2; do
-        regulon "$ranks" "$@" >out
-        got=$?
-        [ $got = "$code" ] && [ "$(grep '^regulon: ' err)" = "regulon: $message" ] && [ ! -s out ] && ! ls ./no.* >/dev/null 2>&1
-        status=$?
-        ok $status "$ranks: exit $code: $message"
-        [ $status = 0 ] || { echo "# exit $got" && sed 's/^/# /' err; }
-    done
-}
 "$PYTHON3" -c 'import h5py' 2>/dev/null || { echo '1..0 # SKIP no h5py' && exit 0; }
 
 # against the golden router's logits
