@@ -116,8 +116,8 @@ static size_t moe_rows_cuda(struct backend *be, struct moe_shape s) {
 static struct moe *moe_new_cuda(struct backend *be, struct moe_shape s) {
     const struct count *c = be->state;
     struct cuda_moe_rooms rooms = cuda_moe_rooms_of(s, be->row_unit, be->grid->ep_size, c->peer);
-    rooms.bytes[CUDA_MOE_ROW_P] =
-        c->peer ? cuda_shared_bytes(rooms.bytes[CUDA_MOE_ROW_P]) : rooms.bytes[CUDA_MOE_ROW_P];
+    size_t *row_p = &rooms.bytes[CUDA_MOE_ROW_P];
+    if (c->peer) *row_p = cuda_shared_bytes(*row_p);
     for (int i = 0; i < N_CUDA_MOE_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
     return NULL;

@@ -164,7 +164,6 @@ static struct plan_rates rates_of(const struct plan *p, const struct request *r)
     if (r->tflops > 0) rates.flops = r->tflops * 1e12;
     if (r->link_gb > 0) rates.link = r->link_gb * 1e9;
     if (r->network_gb > 0) rates.network = r->network_gb * 1e9;
-    rates.node_ranks = p->node_ranks;
     return rates;
 }
 

@@ -112,7 +112,7 @@ static void print_time(const struct plan *p, const struct plan_rates *rates, con
             text_count(buf[1], sizeof buf[1], t.tokens_per_s * p->ranks * 86400),
             100 * t.efficiency);
     fprintf(out, "  at %.0f TFLOP/s, %.0f GB/s within nodes of %d, %.0f GB/s between them\n",
-            rates->flops / 1e12, rates->link / 1e9, rates->node_ranks, rates->network / 1e9);
+            rates->flops / 1e12, rates->link / 1e9, p->node_ranks, rates->network / 1e9);
 }
 
 static void print_head(const struct plan *p, const struct result *r, FILE *out) {

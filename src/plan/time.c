@@ -4,11 +4,8 @@
 /* BENCHMARKS.md: a step's passes at 4096 and at 8192 tokens, AdamW; NCCL's sends; the network is
  * its data sheet's rate less a fifth. */
 struct plan_rates plan_rates_h200(int tokens) {
-    return (struct plan_rates){.flops = tokens < 8192 ? 520e12 : 575e12,
-                               .memory = 4.1e12,
-                               .link = 284e9,
-                               .network = 40e9,
-                               .node_ranks = PLAN_NODE_RANKS};
+    return (struct plan_rates){
+        .flops = tokens < 8192 ? 520e12 : 575e12, .memory = 4.1e12, .link = 284e9, .network = 40e9};
 }
 
 const char *plan_phase_name(enum plan_phase phase) {
@@ -23,7 +20,7 @@ const char *plan_phase_name(enum plan_phase phase) {
 /* Bytes that go round a ring: it is as fast as its slowest link, which leaves the node where the
  * ring does. */
 static double ring(const struct plan *p, const struct plan_rates *r, double bytes) {
-    return bytes / (p->ranks > r->node_ranks ? r->network : r->link);
+    return bytes / (p->ranks > p->node_ranks ? r->network : r->link);
 }
 
 static int least(int a, int b) {
@@ -32,11 +29,12 @@ static int least(int a, int b) {
 
 /* Others of its ep group on a rank's own node, where they are fewest. The group is a run of
  * neighbouring ranks, and so are those of a node. */
-static int fewest_near(const struct plan *p, int node_ranks) {
+static int fewest_near(const struct plan *p) {
     int fewest = p->ep_size - 1;
     for (int rank = 0; rank < p->ranks; rank++) {
-        int group = rank / p->ep_size * p->ep_size, node = rank / node_ranks * node_ranks,
-            begin = group > node ? group : node, end = least(group + p->ep_size, node + node_ranks);
+        int group = rank / p->ep_size * p->ep_size, node = rank / p->node_ranks * p->node_ranks,
+            begin = group > node ? group : node,
+            end = least(group + p->ep_size, node + p->node_ranks);
         fewest = least(fewest, end - begin - 1);
     }
     return fewest;
@@ -45,7 +43,7 @@ static int fewest_near(const struct plan *p, int node_ranks) {
 /* To each other rank of the ep group the same: those of this node over its links, the others over
  * the network at the same time. */
 static double tokens(const struct plan *p, const struct plan_rates *r, double bytes) {
-    int others = p->ep_size - 1, near = fewest_near(p, r->node_ranks);
+    int others = p->ep_size - 1, near = fewest_near(p);
     if (others == 0) return 0;
     double here = bytes * near / others / r->link,
            there = bytes * (others - near) / others / r->network;

@@ -13,11 +13,10 @@ struct plan_rates {
     double link;    /* bytes/s that a rank sends to others of its node, at the same time as it gets
                        as many */
     double network; /* the same between nodes, of one rank while all of its node send */
-    int node_ranks; /* ranks of a node */
 };
 
 /* An H200 with Mixtral's shape in BF16 and so many tokens a micro-batch, NVLink, a 400 Gbit/s
- * adapter for each GPU, eight GPUs a node. */
+ * adapter for each GPU. */
 struct plan_rates plan_rates_h200(int tokens);
 
 enum plan_phase {
