@@ -158,6 +158,7 @@ template <int PRODUCT> struct results {
     }
 
     __device__ __forceinline__ void ask_for_z(int c) {
+        __syncwarp(); /* after begin, of all lanes */
         if (lane == 0) {
             hopper::stores_read<0>();
             hopper::barrier_expect(loaded, 2 * BOX_BYTES);
