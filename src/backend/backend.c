@@ -1,6 +1,7 @@
 #include "config.h"
 #include "backend/backend.h"
 #include "backend/cpu.h"
+#include "backend/cuda_sizes.h"
 #include "base/memory.h"
 #include <string.h>
 #ifdef HAVE_CUDA
@@ -28,6 +29,19 @@ char *backend_refusal(const char *name, const struct grid *g) {
     (void)g;
 #endif
     return problem;
+}
+
+int backend_capability(const char *name, const struct grid *g) {
+#ifdef HAVE_CUDA
+    if (is_cuda(name)) return cuda_capability(g);
+#endif
+    (void)name;
+    (void)g;
+    return 0;
+}
+
+enum low_way backend_low_way(int capability, enum low low) {
+    return capability ? cuda_low_way(capability, low) : LOW_EMULATED;
 }
 
 struct backend *backend_open(const char *name, const struct grid *g,

@@ -96,6 +96,22 @@ struct adamw {
     float correction1, correction2; /* 1 - beta^t */
 };
 
+/* Recipes of eight bits, precision.recipe's. The product of two operands is that of their rounded
+ * values: E4M3 (formats.h) in blocks that share a scale, cut off where the matrix ends, begun anew
+ * with each expert's first row.
+ *
+ *     LOW_FP8_BLOCK  scales FORMAT_FP32; activations and gradients 1 x 128, the 128 along the sum;
+ *                    weights 128 x 128
+ *     LOW_MXFP8      scales FORMAT_E8M0; all operands 1 x 32, the 32 along the sum
+ *
+ * Gradients of weights are sums over tokens of two activations: blocks of both run down the tokens.
+ * What is summed over its rows in one product and its columns in another is rounded for each from
+ * the values themselves. Sums are FP32, and so is what is added to. */
+enum low { LOW_NONE, LOW_FP8_BLOCK, LOW_MXFP8 };
+
+/* How devices compute in a recipe: not at all, as they can, or in units for it. */
+enum low_way { LOW_LACKING, LOW_EMULATED, LOW_FAST };
+
 /* What a backend may have to serve, for its work space. */
 struct work {
     int N;       /* tokens of a micro-batch at most */
@@ -105,6 +121,7 @@ struct work {
     double theta; /* of RoPE */
     int backward; /* 0: forward passes only */
     int beside;   /* 1: there will be work beside */
+    enum low low; /* the recipe that `low` of the backend will ask for */
 };
 
 /* A part of a micro-batch's work that a backend may record and replay: it is the same whenever all
@@ -137,6 +154,8 @@ struct backend {
     const struct grid *grid;
     uint64_t *sent_rows; /* [ep_size] what `sent` returns; the backend's */
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
+    enum low low;   /* the caller's, before each call: the recipe of matmul, matmul_dx, matmul_dw
+                       and experts_*; the one that reserve was told, or LOW_NONE */
     int row_unit;   /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
                      */
     int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
@@ -379,6 +398,13 @@ int backend_exists(const char *name);
 /* Why it cannot serve this grid, NULL: it can. The caller frees it. Collective over world; every
  * rank may have a reason of its own. (config/check.h has the engines.) */
 char *backend_refusal(const char *name, const struct grid *g);
+
+/* The compute capability of this rank's device, 90 for 9.0, which is that of all once there is no
+ * refusal; 0 on the CPU. */
+int backend_capability(const char *name, const struct grid *g);
+
+/* How devices of this capability, 0: the CPU, compute in a recipe. */
+enum low_way backend_low_way(int capability, enum low low);
 
 /* Opens the backend of this name ("cpu", "cuda") on the grid, which is borrowed; options NULL: all
  * 0. Collective over world; the caller has asked for refusals. */

@@ -147,6 +147,8 @@ static void reserve_cpu(struct backend *be, struct work w) {
     alloc(be, rooms.scratch);
     alloc(be, rooms.rope);
     for (int i = 0; i < N_EXCHANGE_BUFFERS && rooms.exchange; i++) alloc(be, rooms.exchange);
+    for (int i = 0; i < N_ROUNDED_BUFFERS; i++)
+        if (rooms.rounded[i]) alloc(be, rooms.rounded[i]);
     c->kind = COUNT_MODEL;
 }
 

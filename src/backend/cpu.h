@@ -48,14 +48,25 @@ void cpu_gemm_open(void); /* tells the library to use one thread: rows are share
 char *cpu_gemm_name(void); /* "OpenBLAS 0.3.21", "plain loops"; the caller frees it */
 
 /* What the buffers above and below grow to at most, in bytes: of a thread, of all, of each exchange
- * buffer. Attention's scratch has 2 CPU_QUERIES rows of the longest document, the head's CPU_CHUNK
- * rows of V. A gathered tensor passes through an exchange buffer, too: the caller's to count. */
+ * buffer, of each rounded operand. Attention's scratch has 2 CPU_QUERIES rows of the longest
+ * document, the head's CPU_CHUNK rows of V. A gathered tensor passes through an exchange buffer,
+ * too: the caller's to count. */
 enum { CPU_QUERIES = 64, CPU_CHUNK = 512 };
+enum rounded_buffer { ROUNDED_A, ROUNDED_B, N_ROUNDED_BUFFERS };
 struct cpu_rooms {
-    size_t scratch, rope, exchange;
+    size_t scratch, rope, exchange, rounded[N_ROUNDED_BUFFERS];
 };
 struct cpu_rooms cpu_rooms_of(const struct work *w, int ep_size);
 size_t cpu_alloc_bytes(size_t bytes); /* what an allocation of these bytes takes */
+
+/* The product c = a b + beta c as cpu_gemm's, of activations (or gradients) a and of weights, or
+ * other activations, b, rounded as be->low has them: see cpu_low.c. Main thread. */
+enum operand { ACTIVATION, WEIGHT };
+void cpu_product(struct backend *be, enum operand b_is, enum transpose ta, enum transpose tb, int M,
+                 int N, int K, const float *a, int lda, const float *b, int ldb, float beta,
+                 float *c, int ldc);
+/* At least n floats; grows in the first steps, then stays. Main thread. */
+float *cpu_rounded_buffer(struct backend *be, enum rounded_buffer which, size_t n);
 
 enum exchange_buffer { SEND_BUFFER, RECEIVE_BUFFER, N_EXCHANGE_BUFFERS };
 /* At least n floats, shared by all layers; grows at the first steps, then stays. Main thread. */

@@ -21,43 +21,42 @@ static void activation(const struct moe_rows *r, float *h, const float *z) {
 
 static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv,
                        const real_t *rowsv, const real_t *upv) {
-    (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     float *z = (float *)zv + r.z_base * 2 * F;
     const float *rows = (const float *)rowsv + r.base * D, *up = upv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_gemm(NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)(2 * F), (int)D, 1,
-                 rows + first * D, (int)D, up + (size_t)e * 2 * F * D, (int)D, 0, z + first * 2 * F,
-                 (int)(2 * F));
+        cpu_product(be, WEIGHT, NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e],
+                    (int)(2 * F), (int)D, rows + first * D, (int)D, up + (size_t)e * 2 * F * D,
+                    (int)D, 0, z + first * 2 * F, (int)(2 * F));
     }
     activation(&r, hv, z);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *yv, const real_t *hv,
                          const real_t *downv) {
-    (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_gemm(NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)F, 1,
-                 (const float *)hv + first * F, (int)F, (const float *)downv + (size_t)e * D * F,
-                 (int)F, 0, (float *)yv + first * D, (int)D);
+        cpu_product(be, WEIGHT, NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D,
+                    (int)F, (const float *)hv + first * F, (int)F,
+                    (const float *)downv + (size_t)e * D * F, (int)F, 0, (float *)yv + first * D,
+                    (int)D);
     }
 }
 
 /* dw[e] (+)= a^T b over the expert's rows, a[., M], b[., N] */
-static void weight_gradients(const struct moe_rows *r, float *dw, const float *a, size_t M,
-                             const float *b, size_t N, int accumulate) {
+static void weight_gradients(struct backend *be, const struct moe_rows *r, float *dw,
+                             const float *a, size_t M, const float *b, size_t N, int accumulate) {
     for (int e = 0; e < r->n_local; e++) {
         size_t first = (size_t)r->offsets[e];
         int n = r->offsets[e + 1] - r->offsets[e];
         float *to = dw + (size_t)e * M * N;
         if (n > 0)
-            cpu_gemm(TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, 1, a + first * M, (int)M,
-                     b + first * N, (int)N, accumulate, to, (int)N);
+            cpu_product(be, ACTIVATION, TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, a + first * M,
+                        (int)M, b + first * N, (int)N, accumulate, to, (int)N);
         else if (!accumulate)
             memset(to, 0, M * N * sizeof *to);
     }
@@ -66,16 +65,15 @@ static void weight_gradients(const struct moe_rows *r, float *dw, const float *a
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv, float *dp_rows,
                                   float *ddown, const real_t *dyv, const real_t *zv, real_t *hv,
                                   const real_t *downv, int accumulate) {
-    (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dy = dyv, *z = (const float *)zv + r.z_base * 2 * F, *down = downv;
     float *dz = (float *)dzv + r.z_base * 2 * F, *h = hv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F, (int)D, 1,
-                 dy + first * D, (int)D, down + (size_t)e * D * F, (int)F, 0, h + first * F,
-                 (int)F);
+        cpu_product(be, WEIGHT, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F,
+                    (int)D, dy + first * D, (int)D, down + (size_t)e * D * F, (int)F, 0,
+                    h + first * F, (int)F);
     }
     /* h holds dh, then p a. With s = sigmoid(g), a = g s u:
      * dp = sum dh a, dg = p dh u s (1 + g (1 - s)), du = p dh g s */
@@ -94,22 +92,21 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv
         }
         dp_rows[i] = dot;
     }
-    weight_gradients(&r, ddown, dy, D, h, F, accumulate);
+    weight_gradients(be, &r, ddown, dy, D, h, F, accumulate);
 }
 
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drowsv, float *dup,
                                 const real_t *dzv, const real_t *rowsv, const real_t *upv,
                                 int accumulate) {
-    (void)be;
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dz = (const float *)dzv + r.z_base * 2 * F, *up = upv;
-    weight_gradients(&r, dup, dz, 2 * F, (const float *)rowsv + r.base * D, D, accumulate);
+    weight_gradients(be, &r, dup, dz, 2 * F, (const float *)rowsv + r.base * D, D, accumulate);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_gemm(NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)(2 * F),
-                 1, dz + first * 2 * F, (int)(2 * F), up + (size_t)e * 2 * F * D, (int)D, 0,
-                 (float *)drowsv + first * D, (int)D);
+        cpu_product(be, WEIGHT, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D,
+                    (int)(2 * F), dz + first * 2 * F, (int)(2 * F), up + (size_t)e * 2 * F * D,
+                    (int)D, 0, (float *)drowsv + first * D, (int)D);
     }
 }
 

@@ -66,13 +66,27 @@ static void reserve(struct backend *be, struct work w) {
     (void)w;
 }
 
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 struct cpu_rooms cpu_rooms_of(const struct work *w, int ep_size) {
-    size_t N = (size_t)w->N, attention = N * CPU_QUERIES * (w->backward ? 2 : 1),
-           head = (size_t)CPU_CHUNK * (size_t)w->V;
-    return (struct cpu_rooms){
-        .scratch = (attention > head ? attention : head) * sizeof(float),
-        .rope = N * (size_t)w->attention.K * sizeof(float),
-        .exchange = ep_size > 1 ? (size_t)ep_size * N * (size_t)w->D * sizeof(float) : 0};
+    const struct attention_shape *a = &w->attention;
+    size_t N = (size_t)w->N, D = (size_t)w->D, F = (size_t)w->F, K = (size_t)a->K,
+           attention = N * CPU_QUERIES * (w->backward ? 2 : 1),
+           head = (size_t)CPU_CHUNK * (size_t)w->V, projections = (size_t)(a->H + 2 * a->G) * K;
+    struct cpu_rooms r = {.scratch = larger(attention, head) * sizeof(float),
+                          .rope = N * K * sizeof(float),
+                          .exchange = ep_size > 1 ? (size_t)ep_size * N * D * sizeof(float) : 0};
+    if (w->low == LOW_NONE) return r;
+    /* All tokens may go to one expert. b is weights or, for their gradients, activations. */
+    size_t rows = N * (size_t)ep_size, up = 2 * F,
+           activations = larger(rows * larger(D, up), N * projections),
+           others = larger(rows * larger(D, F), N * (size_t)a->H * K);
+    r.rounded[ROUNDED_A] = activations * sizeof(float);
+    r.rounded[ROUNDED_B] =
+        larger(w->backward ? others : 0, D * larger(up, projections)) * sizeof(float);
+    return r;
 }
 
 /* One growing buffer a thread. */
@@ -80,8 +94,8 @@ struct cpu_state {
     int n_threads;
     float **scratch;
     size_t *room;
-    float *exchange[N_EXCHANGE_BUFFERS];
-    size_t exchange_room[N_EXCHANGE_BUFFERS];
+    float *exchange[N_EXCHANGE_BUFFERS], *rounded[N_ROUNDED_BUFFERS];
+    size_t exchange_room[N_EXCHANGE_BUFFERS], rounded_room[N_ROUNDED_BUFFERS];
     struct {
         float *table;
         size_t room;
@@ -138,6 +152,11 @@ static float *grow(struct backend *be, float **buffer, size_t *room, size_t n) {
 float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n) {
     struct cpu_state *state = be->state;
     return grow(be, &state->exchange[which], &state->exchange_room[which], n);
+}
+
+float *cpu_rounded_buffer(struct backend *be, enum rounded_buffer which, size_t n) {
+    struct cpu_state *state = be->state;
+    return grow(be, &state->rounded[which], &state->rounded_room[which], n);
 }
 
 /* Angles in FP32 from an FP32 frequency, as Hugging Face computes them. */
@@ -200,6 +219,7 @@ void cpu_memory_close(struct backend *be) {
     for (int i = 0; i < state->n_threads; i++) release(be, state->scratch[i]);
     release(be, state->rope.table);
     for (int i = 0; i < N_EXCHANGE_BUFFERS; i++) release(be, state->exchange[i]);
+    for (int i = 0; i < N_ROUNDED_BUFFERS; i++) release(be, state->rounded[i]);
     memory_free(state->room);
     memory_free(state->scratch);
     memory_free(state);

@@ -32,6 +32,11 @@ char *cuda_refusal(const struct grid *g) {
                : NULL;
 }
 
+int cuda_capability(const struct grid *g) {
+    struct device_info mine;
+    return device_describe(device_of(g), &mine) ? mine.capability : 0;
+}
+
 char *cuda_refusal_together(const struct grid *g) {
     struct device_info mine, *all = memory_alloc_array((size_t)g->node_size, sizeof *all);
     char *problem = NULL;

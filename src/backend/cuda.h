@@ -53,6 +53,7 @@ static inline struct cuda_state *cuda_state(const struct backend *be) {
 
 /* Why this rank's device cannot be used, NULL: it can. The caller frees it. */
 char *cuda_refusal(const struct grid *g);
+int cuda_capability(const struct grid *g); /* of this rank's device, which has no refusal */
 /* Why the devices of all ranks cannot be used together. Collective over world, after no rank had a
  * refusal. */
 char *cuda_refusal_together(const struct grid *g);

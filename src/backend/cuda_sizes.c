@@ -95,6 +95,12 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
     return !reason;
 }
 
+enum low_way cuda_low_way(int capability, enum low low) {
+    (void)capability;
+    (void)low;
+    return LOW_LACKING;
+}
+
 int cuda_row_unit(int grouped) {
     return grouped ? GROUPED_ROWS : 1;
 }

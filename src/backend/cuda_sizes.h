@@ -54,6 +54,10 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
 /* backend.h's row_unit, with the grouped kernels and without. */
 int cuda_row_unit(int grouped);
 
+/* How GPUs of this compute capability (90 for 9.0) compute in a recipe of eight bits. The one place
+ * that says so: config's refusals and `regulon plan` go by it. */
+enum low_way cuda_low_way(int capability, enum low low);
+
 /* Arrays of struct moe, and the largest R. */
 enum cuda_moe_room {
     CUDA_MOE_OFFSETS,

@@ -1,0 +1,40 @@
+/* Products in eight bits, emulated: both operands are rounded as backend.h has it of `enum low`,
+ * and multiplied in FP32. */
+#include "config.h"
+#include "backend/cpu.h"
+#include "backend/formats.h"
+
+/* sums_down: the sum runs down the rows of the operand. */
+static struct format format_of(enum low low, enum operand o, int sums_down) {
+    int along = low == LOW_MXFP8 ? 32 : 128, across = low == LOW_FP8_BLOCK && o == WEIGHT ? 128 : 1;
+    return (struct format){.element = E4M3,
+                           .scale = low == LOW_MXFP8 ? FORMAT_E8M0 : FORMAT_FP32,
+                           .rows = sums_down ? along : across,
+                           .cols = sums_down ? across : along};
+}
+
+/* x[rows, cols], row stride ld, rounded: dense. */
+static const float *rounded(struct backend *be, enum rounded_buffer which, enum operand o,
+                            int sums_down, const float *x, int rows, int cols, int ld) {
+    struct format f = format_of(be->low, o, sums_down);
+    float *out = cpu_rounded_buffer(be, which, (size_t)rows * (size_t)cols);
+#pragma omp parallel for if (cpu_worth((size_t)rows, (size_t)cols))
+    for (int first = 0; first < rows; first += f.rows) {
+        int n = rows - first < f.rows ? rows - first : f.rows;
+        format_round(f, x + (size_t)first * (size_t)ld, n, cols, (size_t)ld,
+                     out + (size_t)first * (size_t)cols, (size_t)cols, NULL, NULL);
+    }
+    return out;
+}
+
+void cpu_product(struct backend *be, enum operand b_is, enum transpose ta, enum transpose tb, int M,
+                 int N, int K, const float *a, int lda, const float *b, int ldb, float beta,
+                 float *c, int ldc) {
+    if (be->low != LOW_NONE && M > 0 && N > 0 && K > 0) {
+        int a_down = ta == TRANSPOSE, b_down = tb == NO_TRANSPOSE;
+        a = rounded(be, ROUNDED_A, ACTIVATION, a_down, a, a_down ? K : M, a_down ? M : K, lda);
+        b = rounded(be, ROUNDED_B, b_is, b_down, b, b_down ? K : N, b_down ? N : K, ldb);
+        lda = a_down ? M : K, ldb = b_down ? N : K;
+    }
+    cpu_gemm(ta, tb, M, N, K, 1, a, lda, b, ldb, beta, c, ldc);
+}
