@@ -16,13 +16,23 @@
 #include <string.h>
 
 struct choice {
-    const struct config *c;
+    struct config *c;
     const struct grid *g;
 };
 
 static struct backend *open_chosen(void *context) {
     const struct choice *choice = context;
     return run_backend(choice->c, choice->g);
+}
+
+/* A recipe of eight bits is that of a model's layers: here there are none. */
+static void refuse_low(const struct options *o, const struct config *c) {
+    if (o->what != STEP && c->precision.recipe >= PRECISION_FP8_BLOCK && log_rank() == 0)
+        die_user(EXIT_CONFIG,
+                 "bench %s: precision.recipe is fp32 or bf16 here; bench step has those of eight "
+                 "bits",
+                 options_name(o->what));
+    user_agree();
 }
 
 static int ranks(void) {
@@ -160,6 +170,7 @@ int bench_main(int argc, char **argv) {
     struct options o = read_words(argc, argv);
     refuse_ranks(&o);
     struct config *c = load_deck(&o);
+    refuse_low(&o, c);
     struct grid g;
     int wrong = 0;
     grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);

@@ -46,6 +46,15 @@ static char *check_model(const struct config *c) {
     return NULL;
 }
 
+static char *check_precision(const struct config *c) {
+    int64_t first = c->precision.first_layers_bf16, last = c->precision.last_layers_bf16;
+    if (first + last > c->model.num_hidden_layers)
+        refuse("precision.first_layers_bf16 (%" PRId64 ") and precision.last_layers_bf16 (%" PRId64
+               ") are more than model.num_hidden_layers (%" PRId64 ")",
+               first, last, c->model.num_hidden_layers);
+    return NULL;
+}
+
 static char *check_limits(const struct config *c) {
     if (c->train.max_hours > 0 && c->train.max_hours * 60 <= c->train.reserve_minutes)
         refuse("train.max_hours (%g h) leaves no time beside train.reserve_minutes (%g min)",
@@ -165,7 +174,7 @@ static char *check_validation(const struct config *c) {
 char *check_config(const struct config *c) {
     char *(*const checks[])(const struct config *) = {
         check_model,    check_own_engines, check_profiler, check_dataset,
-        check_schedule, check_validation,  check_limits};
+        check_schedule, check_validation,  check_limits,   check_precision};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         char *problem = checks[i](c);
         if (problem) return problem;

@@ -18,7 +18,14 @@ enum bos_kind { BOS_RECORD, BOS_WINDOW, BOS_NONE };
 enum holdout_kind { HOLDOUT_RECORD, HOLDOUT_BLOCK };
 enum experts_engine { EXPERTS_AUTO, EXPERTS_GROUPED, EXPERTS_CUBLASLT, EXPERTS_LOOP };
 enum attention_engine { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_OWN };
-enum precision_kind { PRECISION_AUTO, PRECISION_FP32, PRECISION_BF16 };
+enum precision_kind {
+    PRECISION_AUTO,
+    PRECISION_FP32,
+    PRECISION_BF16,
+    PRECISION_FP8_BLOCK,
+    PRECISION_MXFP8,
+    PRECISION_AUTO8
+};
 enum exchange_engine { EXCHANGE_AUTO, EXCHANGE_PEER, EXCHANGE_NCCL, EXCHANGE_MPI };
 enum tristate { TRI_AUTO, TRI_FALSE, TRI_TRUE };
 
@@ -55,6 +62,8 @@ struct config {
 
     struct {
         int recipe; /* enum precision_kind */
+        int emulate;
+        int64_t first_layers_bf16, last_layers_bf16;
     } precision;
 
     struct {

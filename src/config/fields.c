@@ -49,7 +49,10 @@ const struct field fields[] = {
     INT(engine.exchange_blocks, "128", 1, 1024, NULL, "blocks", "Thread blocks on a GPU that carry tokens between ranks with engine.exchange peer: few leave multiprocessors to others."),
     INT(engine.communication_sms, "32", 0, 64, NULL, "multiprocessors", "Multiprocessors of a GPU that matrix products leave to communication where it runs beside them: with parallelism.shard full. 0: none."),
     BOOL(engine.cuda_graph, "true", "Record the work of a micro-batch on a GPU once and launch it as a whole, where the experts are grouped and tokens do not travel through NCCL: less waiting between small operations. The result does not change."),
-    ENUM(precision.recipe, "auto", "auto|fp32|bf16", "Type of weights and activations; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU, which has no other."),
+    ENUM(precision.recipe, "auto", "auto|fp32|bf16|fp8_block|mxfp8|auto8", "Type of weights and activations, and of what their products take; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU. fp8_block and mxfp8 multiply projections and experts in eight bits, auto8 chooses between them by the GPU: docs/configuration.md has them."),
+    BOOL(precision.emulate, "false", "A recipe of eight bits may be computed on what has no fast products for it, with its numbers, slowly: operands are rounded as it has them. Else it is refused there."),
+    INT(precision.first_layers_bf16, "0", 0, WIDE, NULL, "layers", "Layers at the beginning that stay out of a recipe of eight bits: they compute in bf16, on the CPU in fp32."),
+    INT(precision.last_layers_bf16, "0", 0, WIDE, NULL, "layers", "The same at the end."),
 
     PATH(model.config, "A Hugging Face Mixtral config.json, or a folder with one: gives the model keys that the deck does not."),
     INT(model.vocab_size, "256", 2, 16777216, NULL, "tokens", "Number of different tokens; 256 for text and genomes, where a character is a token."),

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #define NO_LOADER "data are read by one thread a rank from a memory-mapped corpus"
-#define NO_FP8 "this version computes in BF16 or FP32"
+#define EIGHT_BITS "fp8_block or mxfp8; scales follow from each block, with no history"
+#define NO_FP4 "this version computes in eight bits or more"
+#define NO_STATS "this version records none"
 
 /* Exact keys before the patterns that cover them. docs/configuration.md shows this table. */
 /* clang-format off */
@@ -60,13 +62,13 @@ const struct recipe_key recipe_keys[] = {
 
     {"wandb_init_args.*", NULL, "a run writes its figures to metrics.h5 in the run folder"},
     {"wandb.*", NULL, "a run writes its figures to metrics.h5 in the run folder"},
-    {"fp8_config.*", NULL, NO_FP8},
-    {"fp4_config.*", NULL, NO_FP8},
-    {"fp8_layers", NULL, NO_FP8},
-    {"fp4_layers", NULL, NO_FP8},
-    {"fp8_stats_config.*", NULL, NO_FP8},
-    {"quant_stats_config.*", NULL, NO_FP8},
-    {"bf16_baseline_file", NULL, NO_FP8},
+    {"fp8_config.*", "precision.recipe", EIGHT_BITS},
+    {"fp4_config.*", NULL, NO_FP4},
+    {"fp8_layers", "precision.first_layers_bf16", "and precision.last_layers_bf16: the layers that stay out"},
+    {"fp4_layers", NULL, NO_FP4},
+    {"fp8_stats_config.*", NULL, NO_STATS},
+    {"quant_stats_config.*", NULL, NO_STATS},
+    {"bf16_baseline_file", NULL, "regulon compare sets two runs beside each other"},
     {"defaults", NULL, "a deck stands alone; key=value words change it"},
     {"hydra.*", NULL, "decks are plain YAML"},
 };

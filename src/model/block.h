@@ -1,6 +1,7 @@
 /* The two blocks of a layer, forward and backward beside each other; used by the model's files only. */
 #ifndef REGULON_MODEL_BLOCK_H
 #define REGULON_MODEL_BLOCK_H
+#include "model/low.h"
 #include "model/model.h"
 #include "model/stage.h"
 
@@ -20,6 +21,15 @@ static inline float *model_grad(const struct model *m, int i) {
 /* 1: the gradients of earlier micro-batches lie there, and are added to. */
 static inline int model_adds(const struct model *m, int i) {
     return m->has_grads && !m->shares[i].staged;
+}
+
+/* From here on projections and experts are the layer's, in eight bits where it has a recipe; and no
+ * longer: the router's products, the head's and attention never are. */
+static inline void eight_bits_begin(struct model *m, int layer) {
+    m->be->low = low_layer(m->config, layer);
+}
+static inline void eight_bits_end(struct model *m) {
+    m->be->low = LOW_NONE;
 }
 
 /* m->delta = attention(xn1); dxn = its gradient given dx = gradient of delta. */

@@ -2,6 +2,7 @@
 #include "model/model.h"
 #include "base/memory.h"
 #include "model/block.h"
+#include "model/low.h"
 #include "model/recompute.h"
 #include "model/stage.h"
 
@@ -28,7 +29,8 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                                   .attention = m->attention,
                                   .theta = s.theta,
                                   .backward = with_gradients,
-                                  .beside = stages_wanted(m)});
+                                  .beside = stages_wanted(m),
+                                  .low = low_recipe(c)});
     rows = be->moe_rows(be, m->moe);
     m->weights = be->alloc(be, m->sizes.weights * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);

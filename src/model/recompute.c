@@ -178,7 +178,9 @@ void recompute_layer(struct model *m, int layer) {
     /* The way from a token's array to its experts' rows is the same for the token as for the
      * gradient of its result. */
     if (lacks_rows) be->moe_combine_backward(be, y->moe, y->rows, y->xn2, m->N);
+    eight_bits_begin(m, layer);
     if (lacks_z || (lacks_rows && be->rows_again))
         be->experts_up(be, y->moe, y->z, y->h, y->rows,
                        model_weight(m, m->params->layers[layer].up));
+    eight_bits_end(m);
 }

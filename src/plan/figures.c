@@ -89,6 +89,10 @@ struct grid plan_place(const struct plan *p) {
                          .ep_nodes = ep_nodes(p)};
 }
 
+int plan_capability(const struct plan *p) {
+    return p->cuda ? 90 : 0;
+}
+
 static struct backend *counting(const struct plan *p, const struct grid *g) {
     struct backend_options o = run_options(p->config);
     return count_open(p->cuda ? "cuda" : "cpu", g, &o);

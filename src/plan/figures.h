@@ -65,6 +65,9 @@ char *plan_grid(struct plan *p, int ranks);
  * (params_shard rounds down). */
 struct grid plan_place(const struct plan *p);
 
+/* The compute capability of the GPUs, which is taken for granted: 90; 0 on the CPU. */
+int plan_capability(const struct plan *p);
+
 struct plan_memory plan_memory(const struct plan *p);
 void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]);
 void plan_parameters(const struct plan *p, double *all, double *active, double *checkpoint_bytes);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/check.h"
 #include "data/loader.h"
+#include "model/low.h"
 #include "model/shape.h"
 #include "plan/figures.h"
 #include "plan/time.h"
@@ -98,8 +99,8 @@ static double limit_of(const struct plan *p, const struct request *r) {
     return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / p->ranks;
 }
 
-/* What `regulon train` refuses before it allocates. */
-static void refuse_engines(const struct plan *p) {
+/* What `regulon train` refuses before it allocates. The config is the plan's. */
+static void refuse_engines(const struct plan *p, struct config *c) {
     struct backend_options o = run_options(p->config);
     struct shape s = shape_of(p->config);
     struct grid g = plan_place(p);
@@ -110,8 +111,10 @@ static void refuse_engines(const struct plan *p) {
                      .A = s.A,
                      .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window}};
     char why[200], *problem = check_engines(p->config, p->cuda);
+    if (!problem) problem = low_settle(c, plan_capability(p));
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
     if (!p->cuda) return;
+    w.low = low_recipe(c);
     problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
 #if defined HAVE_CUDA && !defined HAVE_CUDNN /* as count.c has it */
@@ -134,7 +137,7 @@ static void check_params(const struct plan *p) {
     run_check_params(p->config, &g);
 }
 
-static struct plan plan_of(const struct config *c, const struct request *r) {
+static struct plan plan_of(struct config *c, const struct request *r) {
     struct plan p = {.config = c,
                      .node_ranks = r->node_ranks > 0 ? (int)r->node_ranks : PLAN_NODE_RANKS,
                      .cuda = c->backend != BACKEND_CPU};
@@ -154,7 +157,7 @@ static struct plan plan_of(const struct config *c, const struct request *r) {
     char *problem = ranks > INT_MAX ? memory_string("too many ranks") : plan_grid(&p, (int)ranks);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
     p.limit = limit_of(&p, r);
-    refuse_engines(&p);
+    refuse_engines(&p, c);
     check_params(&p);
     return p;
 }

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "config/check.h"
 #include "data/loader.h"
+#include "model/low.h"
 #include "plan/figures.h"
 #include "plan/time.h"
 #include <jansson.h>
@@ -122,6 +123,9 @@ static void print_head(const struct plan *p, const struct result *r, FILE *out) 
     fprintf(out, "deck            %s on %d rank%s: dp %d x ep %d, %s in %s, attention %s\n",
             c->deck_name, p->ranks, plural(p->ranks), p->dp_size, p->ep_size,
             p->cuda ? "cuda" : "cpu", bf16 ? "BF16" : "FP32", r->memory[r->own].attention);
+    char *low = low_text(c, plan_capability(p));
+    if (low) fprintf(out, "eight bits      %s\n", low);
+    memory_free(low);
     fprintf(out, "parameters      %s, %s work on a token\n",
             text_count(buf[0], sizeof buf[0], r->parameters),
             text_count(buf[1], sizeof buf[1], r->active));

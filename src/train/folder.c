@@ -86,8 +86,8 @@ void folder_write_used(const struct config *c, const char *text) {
  * computes. */
 static int may_change(const char *key, int goes_on) {
     static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "memory.",
-                                            "parallelism.", "checkpoint.", "logger.", "profiler.",
-                                            "train.", "validation.", "watchdog.",
+                                            "parallelism.", "precision.", "checkpoint.", "logger.",
+                                            "profiler.", "train.", "validation.", "watchdog.",
                                             /* and of a run that goes on: */
                                             "optimizer.", "scheduler.", "dataset.read_ahead"};
     enum { N = sizeof free_keys / sizeof *free_keys, FINISHED = N - 3 };

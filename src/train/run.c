@@ -16,6 +16,7 @@
 #include "checkpoint/weights.h"
 #include "config/check.h"
 #include "grid/watchdog.h"
+#include "model/low.h"
 #include "train/folder.h"
 #include "train/origin.h"
 #include "train/run.h"
@@ -87,13 +88,19 @@ static int choose_cuda(const struct config *c, const struct grid *g) {
     return cuda;
 }
 
-struct backend *run_backend(const struct config *c, const struct grid *g) {
+struct backend *run_backend(struct config *c, const struct grid *g) {
     struct backend_options o = run_options(c);
     int cuda = choose_cuda(c, g);
-    char *problem = g->rank == 0 ? check_engines(c, cuda) : NULL;
-    if (problem) die_user(EXIT_CONFIG, "%s", problem);
+    const char *name = cuda ? "cuda" : "cpu";
+    int capability = backend_capability(name, g);
+    char *problem = check_engines(c, cuda);
+    if (!problem) problem = low_settle(c, capability);
+    if (problem && g->rank == 0) die_user(EXIT_CONFIG, "%s", problem);
     user_agree();
-    return backend_open(cuda ? "cuda" : "cpu", g, &o);
+    char *low = low_text(c, capability);
+    if (low) log_info("precision", "%s", low);
+    memory_free(low);
+    return backend_open(name, g, &o);
 }
 
 double run_measure_peak(struct backend *be) {

@@ -69,9 +69,9 @@ struct backend_options run_options(const struct config *c);
 /* What the deck says of parameters must fit them, else die_user (78). Rank 0. */
 void run_check_params(const struct config *c, const struct grid *g);
 
-/* The backend that the deck asks for or, with auto, the best there is; engines too. die_user (78)
- * on rank 0. Collective. */
-struct backend *run_backend(const struct config *c, const struct grid *g);
+/* The backend that the deck asks for or, with auto, the best there is; engines too. A recipe auto8
+ * becomes what it is there. die_user (78) on rank 0. Collective. */
+struct backend *run_backend(struct config *c, const struct grid *g);
 
 /* FLOP/s of this rank in a matrix product that fits the caches, the best of a few: what MFU is
  * relative to. All ranks at once: collective over world. */

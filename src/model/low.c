@@ -1,0 +1,77 @@
+#include "config.h"
+#include "model/low.h"
+#include "base/memory.h"
+#include <assert.h>
+
+static const char *const names[] = {[LOW_FP8_BLOCK] = "fp8_block", [LOW_MXFP8] = "mxfp8"};
+
+enum low low_recipe(const struct config *c) {
+    assert(c->precision.recipe != PRECISION_AUTO8);
+    return c->precision.recipe == PRECISION_FP8_BLOCK ? LOW_FP8_BLOCK
+           : c->precision.recipe == PRECISION_MXFP8   ? LOW_MXFP8
+                                                      : LOW_NONE;
+}
+
+/* Layers [first, end) have the recipe. */
+static void range(const struct config *c, int64_t *first, int64_t *end) {
+    *first = c->precision.first_layers_bf16;
+    *end = c->model.num_hidden_layers - c->precision.last_layers_bf16;
+}
+
+enum low low_layer(const struct config *c, int layer) {
+    int64_t first, end;
+    range(c, &first, &end);
+    return layer >= first && layer < end ? low_recipe(c) : LOW_NONE;
+}
+
+static char *devices(int capability) {
+    return capability
+               ? memory_format("GPUs of compute capability %d.%d", capability / 10, capability % 10)
+               : memory_string("the CPU");
+}
+
+/* Blackwell has units for E8M0 scales, Hopper multiplies E4M3 only. */
+static int settle_auto8(struct config *c, int capability) {
+    if (capability / 10 == 10)
+        c->precision.recipe = PRECISION_MXFP8;
+    else if (capability == 90)
+        c->precision.recipe = PRECISION_FP8_BLOCK;
+    return c->precision.recipe != PRECISION_AUTO8;
+}
+
+char *low_settle(struct config *c, int capability) {
+    int auto8 = c->precision.recipe == PRECISION_AUTO8,
+        known = !auto8 || settle_auto8(c, capability);
+    enum low low = known ? low_recipe(c) : LOW_NONE;
+    enum low_way way = low == LOW_NONE ? LOW_FAST : backend_low_way(capability, low);
+    char *here = devices(capability), *problem = NULL;
+    const char *other = capability ? "bf16" : "fp32";
+    if (!known)
+        problem = memory_format("precision.recipe is 'auto8', and there is no recipe of eight bits "
+                                "for %s: mxfp8 is for GPUs of compute capability 10.x, fp8_block "
+                                "for 9.0, bf16 for others",
+                                here);
+    else if (way == LOW_LACKING)
+        problem = memory_format("precision.recipe is '%s'%s, which this version does not compute "
+                                "on %s: precision.recipe=%s is fast there",
+                                names[low], auto8 ? " (by auto8)" : "", here, other);
+    else if (way == LOW_EMULATED && !c->precision.emulate)
+        problem = memory_format("precision.recipe is '%s'%s, which %s cannot compute fast: "
+                                "precision.emulate=true gives the same numbers slowly, "
+                                "precision.recipe=%s is fast",
+                                names[low], auto8 ? " (by auto8)" : "", here, other);
+    memory_free(here);
+    return problem;
+}
+
+char *low_text(const struct config *c, int capability) {
+    enum low low = low_recipe(c);
+    int64_t first, end;
+    range(c, &first, &end);
+    if (low == LOW_NONE) return NULL;
+    const char *way = backend_low_way(capability, low) == LOW_EMULATED ? ", emulated" : "";
+    if (first == end) return memory_format("%s%s, in no layer", names[low], way);
+    return memory_format("%s%s, in layers %lld to %lld of 0 to %lld", names[low], way,
+                         (long long)first, (long long)end - 1,
+                         (long long)c->model.num_hidden_layers - 1);
+}
