@@ -10,7 +10,7 @@
  * so that r keeps its bits. */
 static inline float cpu_exp(float x) {
     float in = x < -87.3f ? -87.3f : x > 88.f ? 88.f : x;
-    float n = __builtin_rintf(in * 1.44269504f);
+    float n = __builtin_rintf((in >= -87.3f ? in : -87.3f) * 1.44269504f); /* a number for NaN */
     float r = in - n * 0.693359375f + n * 2.12194440e-4f;
     float e = 1.f / 5040;
     e = e * r + 1.f / 720;
