@@ -2,7 +2,7 @@
  * grouped_kernel.cuh. */
 #include "grouped_gemm.h"
 #include "grouped_kernel.cuh"
-#include "tensor_map.cuh"
+#include "grouped_launch.cuh"
 
 namespace grouped_gemm {
 
@@ -24,35 +24,6 @@ static __global__ void __launch_bounds__(128)
 } // namespace grouped_gemm
 
 using namespace grouped_gemm;
-
-struct grouped {
-    encode_tensor_map encode;
-    int multiprocessors;
-    int clusters; /* that run at once: a part of the chip may have an odd number */
-};
-
-static cudaLaunchConfig_t config_of(cudaLaunchAttribute *cluster) {
-    cudaLaunchConfig_t c = {};
-    cluster->id = cudaLaunchAttributeClusterDimension;
-    cluster->val.clusterDim.x = CLUSTER, cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
-    c.blockDim = THREADS, c.dynamicSmemBytes = sizeof(shared);
-    c.attrs = cluster, c.numAttrs = 1;
-    return c;
-}
-
-template <int PRODUCT> static cudaError_t prepare(struct grouped *g) {
-    cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t c = config_of(&cluster);
-    int clusters = 0;
-    cudaError_t status = cudaFuncSetAttribute(grouped_gemm_kernel<PRODUCT>,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(sizeof(shared)));
-    if (status != cudaSuccess) return status;
-    c.gridDim = g->multiprocessors / CLUSTER * CLUSTER;
-    status = cudaOccupancyMaxActiveClusters(&clusters, grouped_gemm_kernel<PRODUCT>, &c);
-    if (clusters < g->clusters) g->clusters = clusters;
-    return status;
-}
 
 static int probed() {
     int can = 0, *there = nullptr;
@@ -78,35 +49,18 @@ struct grouped *grouped_open(const char **why) {
     *why = "the driver has no cuTensorMapEncodeTiled";
     g.encode = tensor_map_encoder();
     if (!g.encode) return nullptr;
-    check(prepare<FORWARD>(&g));
-    check(prepare<UP>(&g));
-    check(prepare<BACKWARD>(&g));
-    check(prepare<DOWN_BACKWARD>(&g));
-    check(prepare<WEIGHTS>(&g));
+    check(prepare(&g, grouped_gemm_kernel<FORWARD>));
+    check(prepare(&g, grouped_gemm_kernel<UP>));
+    check(prepare(&g, grouped_gemm_kernel<BACKWARD>));
+    check(prepare(&g, grouped_gemm_kernel<DOWN_BACKWARD>));
+    check(prepare(&g, grouped_gemm_kernel<WEIGHTS>));
+    check(prepare_fp8(&g));
     *why = "no two of its multiprocessors can work together";
     return g.clusters > 0 ? new struct grouped(g) : nullptr;
 }
 
 void grouped_close(struct grouped *g) {
     delete g;
-}
-
-template <int PRODUCT>
-static void launch(const struct grouped *g, const maps &m, const work &w, int multiprocessors,
-                   cudaStream_t stream) {
-    cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t c = config_of(&cluster);
-    int clusters = g->clusters, budget = multiprocessors / CLUSTER;
-    if (budget > 0 && budget < clusters) clusters = budget;
-    assert(w.E >= 1 && w.E <= GROUPED_EXPERTS && w.rows >= 1);
-    c.gridDim = clusters * CLUSTER, c.stream = stream;
-    check(cudaLaunchKernelEx(&c, grouped_gemm_kernel<PRODUCT>, m, w));
-}
-
-/* ---- maps ---- */
-
-static size_t size(int n) {
-    return static_cast<size_t>(n);
 }
 
 /* [rows, cols], boxes of 64 columns and `tall` rows */
@@ -142,12 +96,6 @@ static int rows_of(const struct grouped_place &at, const struct grouped_rows &r)
     return at.base ? at.rows : r.rows;
 }
 
-static work work_of(struct grouped_rows r) {
-    work w = {};
-    w.offsets = r.offsets, w.E = r.E, w.rows = r.rows;
-    return w;
-}
-
 /* ---- the products ---- */
 
 void grouped_up(struct grouped *g, void *z, void *h, const void *x, const void *up, const float *p,
@@ -165,7 +113,7 @@ void grouped_up(struct grouped *g, void *z, void *h, const void *x, const void *
     m.h = by_rows(g, h, r.rows, F, 16);
     w.base[0] = r.x.base, w.base[1] = r.z.base;
     w.p = p, w.steps = D / TILE_DEPTH, w.tiles_wide = ceil_div(F, TILE_COLS / 2);
-    launch<UP>(g, m, w, r.multiprocessors, stream);
+    launch(g, r.multiprocessors, stream, grouped_gemm_kernel<UP>, m, w);
 }
 
 void grouped_forward(struct grouped *g, void *y, const void *h, const void *weights,
@@ -179,7 +127,7 @@ void grouped_forward(struct grouped *g, void *y, const void *h, const void *weig
         {{size(K), 1, 64}, {size(N), size(K), TILE_COLS / 2}, {size(r.E), size(N) * size(K), 1}});
     m.c = m.h = m.z = by_rows(g, y, r.rows, N, 16);
     w.steps = K / TILE_DEPTH, w.tiles_wide = ceil_div(N, +TILE_COLS);
-    launch<FORWARD>(g, m, w, r.multiprocessors, stream);
+    launch(g, r.multiprocessors, stream, grouped_gemm_kernel<FORWARD>, m, w);
 }
 
 void grouped_backward(struct grouped *g, void *dx, const void *dz, const void *weights,
@@ -192,7 +140,7 @@ void grouped_backward(struct grouped *g, void *dx, const void *dz, const void *w
     m.b = weights_mn(g, weights, r.E, N, K);
     m.c = m.h = m.z = by_rows(g, dx, r.rows, K, 16);
     w.steps = N / TILE_DEPTH, w.tiles_wide = ceil_div(K, +TILE_COLS);
-    launch<BACKWARD>(g, m, w, r.multiprocessors, stream);
+    launch(g, r.multiprocessors, stream, grouped_gemm_kernel<BACKWARD>, m, w);
 }
 
 void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void *parts,
@@ -207,7 +155,7 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
     m.h = by_rows(g, h, r.rows, F, 16);
     w.p = p, w.dp = static_cast<float *>(parts), w.base[1] = r.z.base;
     w.steps = D / TILE_DEPTH, w.tiles_wide = ceil_div(F, +TILE_COLS);
-    launch<DOWN_BACKWARD>(g, m, w, r.multiprocessors, stream);
+    launch(g, r.multiprocessors, stream, grouped_gemm_kernel<DOWN_BACKWARD>, m, w);
     sum_parts<<<ceil_div(r.rows, 128), 128, 0, stream>>>(dp, w.dp, r.offsets, r.E, r.rows,
                                                          w.tiles_wide);
     check(cudaGetLastError());
@@ -225,5 +173,5 @@ void grouped_weights(struct grouped *g, float *dw, const void *dz, const void *x
                      {{size(K), 1, 32}, {size(N), size(K), 16}, {size(r.E), size(N) * size(K), 1}});
     m.h = m.z = m.c;
     w.tiles_high = ceil_div(N, +TILE_ROWS), w.tiles_wide = ceil_div(K, +TILE_COLS), w.add = add;
-    launch<WEIGHTS>(g, m, w, r.multiprocessors, stream);
+    launch(g, r.multiprocessors, stream, grouped_gemm_kernel<WEIGHTS>, m, w);
 }

@@ -57,7 +57,7 @@ struct shared {
 static_assert(sizeof(shared) <= 227 * 1024, "shared memory of a block");
 
 struct work {
-    const int32_t *offsets; /* [E + 1] */
+    const int32_t *offsets; /* [E + 1]; NULL: one expert has all rows */
     const int32_t *base[2]; /* first row of a; of b (WEIGHTS), z (UP, DOWN_BACKWARD); NULL: 0 */
     const float *p;         /* [rows] UP, DOWN_BACKWARD */
     float *dp;              /* [column tiles, rows] DOWN_BACKWARD */
@@ -123,7 +123,8 @@ template <int PRODUCT> static __device__ void count_items(shared &s, const work 
 
 /* All threads of the block. */
 template <int PRODUCT> static __device__ void make_tables(shared &s, const work &w) {
-    if (threadIdx.x <= w.E) s.first_row[threadIdx.x] = w.offsets[threadIdx.x];
+    if (threadIdx.x <= w.E)
+        s.first_row[threadIdx.x] = w.offsets ? w.offsets[threadIdx.x] : threadIdx.x * w.rows;
     if (threadIdx.x == 0) { /* an index that varies would cost registers */
         s.shift[0] = w.base[0] ? *w.base[0] : 0;
         s.shift[1] = w.base[1] ? *w.base[1] : 0;

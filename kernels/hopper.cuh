@@ -257,6 +257,27 @@ static __device__ __forceinline__ void wgmma_64x256x16(float (&c)[128], uint64_t
         : ACC32(c, 0), ACC32(c, 32), ACC32(c, 64), ACC32(c, 96)
         : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(A_MN), "n"(B_MN));
 }
+
+/* c[64, 128] = a[64, 32] b[32, 128] (+ c), FP32 from E4M3, both K-major. Inside, a sum of 32 keeps
+ * about 14 bits: what is added up should not be deep. */
+static __device__ __forceinline__ void wgmma_64x128x32(float (&c)[64], uint64_t a, uint64_t b,
+                                                       bool add) {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, %64, %65, p, 1, 1;\n\t}"
+        : ACC32(c, 0), ACC32(c, 32)
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+/* What the compiler knows of c stays on this side: wgmma writes it behind its back. */
+static __device__ __forceinline__ void pin(float (&c)[64]) {
+    asm volatile("" : ACC32(c, 0), ACC32(c, 32)::"memory");
+}
 #undef ACC32
 #undef ACC8
 

@@ -38,11 +38,14 @@ struct dimension {
     int box;
 };
 
-enum class element { bf16, fp32 };
+enum class element { bf16, fp32, byte };
 
 static inline CUtensorMap tensor_map(encode_tensor_map encode, element type, const void *base,
                                      std::initializer_list<dimension> dims) {
-    const size_t bytes = type == element::bf16 ? 2 : 4;
+    const size_t bytes = type == element::byte ? 1 : type == element::bf16 ? 2 : 4;
+    const CUtensorMapDataType data = type == element::byte   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                     : type == element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     CUtensorMap map;
     cuuint64_t sizes[4], strides[4];
     cuuint32_t boxes[4], ones[4];
@@ -52,12 +55,10 @@ static inline CUtensorMap tensor_map(encode_tensor_map encode, element type, con
         if (rank) strides[rank - 1] = d.stride * bytes;
         rank++;
     }
-    CUresult status = encode(&map,
-                             type == element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                   : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-                             rank, const_cast<void *>(base), sizes, strides, boxes, ones,
-                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult status =
+        encode(&map, data, rank, const_cast<void *>(base), sizes, strides, boxes, ones,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS)
         kernel_failed(__FILE__, __LINE__, "cuTensorMapEncodeTiled refused a matrix");
     return map;

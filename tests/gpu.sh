@@ -54,6 +54,61 @@ run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backen
     close_losses cpu.50.out moved.out 0.02
 ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
+if hopper; then
+    program grouped_fp8.np1 'products in eight bits by themselves'
+    eight="backend=cuda precision.recipe=fp8_block"
+    # shellcheck disable=SC2086 # several words
+    {
+        run cpu8 30 backend=cpu precision.recipe=fp8_block precision.emulate=true $all_experts && run gpu8 30 $eight $all_experts &&
+            said_eight 'layers 0 to 1 of 0 to 1' && close_losses cpu8.30.out gpu8.30.out 0.01
+        ok $? 'fp8_block with all experts, 30 steps: losses within 1 % of those that the CPU emulates'
+        run bf8 30 backend=cuda precision.recipe=bf16 $all_experts && ! same_model bf8 gpu8 && close_losses bf8.30.out gpu8.30.out 0.01
+        ok $? 'and of those in BF16, of another model'
+        run out8 30 $eight $all_experts precision.first_layers_bf16=1 precision.last_layers_bf16=1 && said_eight 'no layer' && close_losses bf8.30.out out8.30.out 0.001
+        ok $? 'with all layers out of it within 0.1 %'
+        run last8 30 $eight $all_experts precision.first_layers_bf16=1 && said_eight 'layers 1 to 1 of 0 to 1' && ! same_model last8 gpu8 && close_losses bf8.30.out last8.30.out 0.01
+        ok $? 'or of the first one'
+        exact8="$eight deterministic=true grad_acc_steps=3 $all_experts"
+        run one8 30 $exact8 && grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err && numbers one8.30.out >one &&
+            run two8 30 $exact8 && same_model one8 two8 && numbers two8.30.out >a && [ -s one ] && cmp -s one a
+        ok $? 'fp8_block, deterministic: twice the same lines, the same model to the bit'
+        run written8 30 $exact8 engine.cuda_graph=false && ! grep -q 'graph: ' err && same_model one8 written8 && numbers written8.30.out >a && cmp -s one a
+        ok $? 'not recorded: the same'
+        run again8 30 $exact8 memory.recompute=layer && same_model one8 again8 && numbers again8.30.out >a && cmp -s one a
+        ok $? 'layers made again: the same'
+        run stopped8 13 $exact8 checkpoint.save_every_n_steps=13 && run stopped8 30 $exact8 checkpoint.save_every_n_steps=13 && same_model one8 stopped8 &&
+            cat stopped8.13.out stopped8.30.out | numbers >a && cmp -s one a
+        ok $? 'stopped after 13 steps and continued: the same'
+        run late8 10 backend=cuda precision.recipe=bf16 $all_experts checkpoint.save_every_n_steps=10 && run late8 30 $eight $all_experts &&
+            grep -q 'goes on after step 10 ' err && grep -q 'changed: .*precision.recipe from bf16 to fp8_block' err && said_eight 'layers 0 to 1 of 0 to 1' &&
+            cat late8.10.out late8.30.out >late8.out && ! same_model late8 bf8 && close_losses bf8.30.out late8.out 0.01
+        ok $? 'a run in BF16 goes on in fp8_block'
+        run auto8 2 backend=cuda precision.recipe=auto8 $all_experts && said_eight 'layers 0 to 1 of 0 to 1' && grep -q '^ *recipe: fp8_block' auto8/used.yaml
+        ok $? 'auto8 is fp8_block, and used.yaml says so'
+        # `eval` and `generate` have no room for gradients, and passes of few tokens
+        regulon 1 eval gpu8 $held_out validation.num_batches=4 >eval8 && said_eight 'layers 0 to 1 of 0 to 1' &&
+            regulon 1 eval gpu8 $held_out validation.num_batches=4 backend=cpu precision.emulate=true >eval.cpu &&
+            awk '/^held-out loss/ { a[++n] = $3 } END { d = a[1] / a[2] - 1; exit !(n == 2 && d * d < 1e-4) }' eval8 eval.cpu
+        ok $? 'eval: the loss within 1 % of what the CPU emulates'
+        regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $eight $all_experts --seconds 0.2 >out &&
+            [ "$(awk '!/^#/ { print $1 }' out)" = grouped ]
+        ok $? 'bench step in eight bits: by the grouped kernels alone'
+        regulon 1 generate gpu8 -n 3 --length 75 --seed 3 >letters && [ "$(grep -v '^>' letters | tr -d '\n' | wc -c)" = 225 ]
+        ok $? 'generate'
+        while IFS='|' read -r message words; do
+            regulon 1 train "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 backend=cuda $words checkpoint.ckpt_dir=odd >out </dev/null
+            [ $? = 78 ] && [ "$(grep -c "^regulon: $message\$" err)" = 1 ]
+            ok $? "refused: $message"
+        done <<EOT
+model.hidden_size is 64: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU|precision.recipe=fp8_block model.intermediate_size=128
+model.intermediate_size is 192: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU|precision.recipe=auto8 model.hidden_size=128 model.intermediate_size=192
+2 . model.num_key_value_heads . model.head_dim is 64: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU|precision.recipe=fp8_block $wide model.num_key_value_heads=1
+precision.recipe: it takes engine.experts grouped: engine.experts says so|precision.recipe=fp8_block $wide engine.experts=cublaslt
+precision.recipe is 'mxfp8', which this version does not compute on GPUs of compute capability 9.0: precision.recipe=bf16 is fast there|precision.recipe=mxfp8 precision.emulate=true $wide
+EOT
+    }
+fi
+
 run profiled 4 backend=cuda profiler.start_step=2 profiler.end_step=3 && grep -q 'profiler: recorded steps 2 to 3$' err
 ok $? 'steps for a profiler'
 run ended 3 backend=cuda profiler.start_step=2 profiler.end_step=9 && grep -q 'profiler: recorded steps 2 to 3$' err

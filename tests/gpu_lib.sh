@@ -37,3 +37,8 @@ run_on() { # RANKS FOLDER STEPS WORD...
     return $status
 }
 run() { run_on 1 "$@" parallelism.ep_size=1; }
+# sizes that fp8_block takes on a GPU, all experts: see gpu.sh
+wide="model.hidden_size=128 model.intermediate_size=128"
+all_experts="$wide model.num_experts_per_tok=4"
+held_out="parallelism.ep_size=1 validation.data_path=$srcdir/input/genomes/ecoli_536.fna.gz"
+said_eight() { grep -q "precision: fp8_block, in $1\$" err; }

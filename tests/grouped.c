@@ -3,22 +3,10 @@
  * nothing written where no rows are; and behind others' rows in larger arrays. Tiles follow each
  * other on every block here, deep ones too, which the operations of ops.np1 are too small for. */
 #include "config.h"
-#include "base/memory.h"
-#include "base/random.h"
-#include "bench/routing.h"
+#include "grouped.h"
 #include "grouped_gemm.h"
-#include "tap.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-/* E experts, matrices of D and F, useful rows and how they are spread, rows of the arrays behind
- * the last expert's: without any, the second half of its last tile may lie outside of them. */
-struct round {
-    int E, D, F, rows;
-    const char *routing;
-    int spare;
-};
+/* Without spare rows the second half of the last tile may lie outside of the arrays. */
 static const struct round rounds[] = {
     {8, 1024, 768, 9000, "balanced", 128}, {3, 2048, 320, 7000, "half", 64},
     {64, 512, 192, 8000, "skew:1", 0},     {256, 128, 64, 3000, "skew:1", 128},
@@ -27,13 +15,6 @@ static const struct round rounds[] = {
 
 enum { SAMPLES = 3000, ROWS_SAMPLED = 40 };
 
-typedef uint16_t half_t; /* BF16 */
-
-/* An array on both sides. */
-struct both {
-    void *host, *device;
-    size_t bytes;
-};
 enum { X, DY, UP, DOWN, P, Z, H, Y, DX, DZ, H2, DP, DW_UP, DW_DOWN, PARTS, OFFSETS, N_ARRAYS };
 enum { FIRST_RESULT = Z, LAST_RESULT = DW_DOWN };
 
@@ -51,71 +32,8 @@ struct test {
 };
 enum { BEFORE_X = 192, BEFORE_Z = 448 };
 
-static void cuda(cudaError_t status) {
-    if (status == cudaSuccess) return;
-    tap_note("CUDA: %s", cudaGetErrorString(status));
-    exit(1);
-}
-
-static float to_float(half_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static half_t to_half(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return (half_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static void make(struct test *t, int k, size_t bytes) {
-    t->a[k].bytes = bytes;
-    t->a[k].host = memory_alloc(bytes);
-    cuda(cudaMalloc(&t->a[k].device, bytes));
-}
-
-static void put(struct test *t, int k) {
-    cuda(cudaMemcpy(t->a[k].device, t->a[k].host, t->a[k].bytes, cudaMemcpyHostToDevice));
-}
-
-static void get(struct test *t, int k) {
-    cuda(cudaMemcpy(t->a[k].host, t->a[k].device, t->a[k].bytes, cudaMemcpyDeviceToHost));
-}
-
-/* Normal times scale; in an array by rows, those that pad stay zero. */
-static void fill(struct test *t, int k, size_t n, float scale) {
-    half_t *x = t->a[k].host;
-    t->seed++;
-#pragma omp parallel for
-    for (size_t i = 0; i < n; i++) x[i] = to_half(scale * random_normal(t->seed, RANDOM_TEST, i));
-}
-
-static void clear_pads(struct test *t, int k, size_t cols) {
-    half_t *x = t->a[k].host;
-    for (int e = 0; e < t->r.E; e++) {
-        size_t end = (size_t)t->offsets[e] + (size_t)t->counts[e];
-        memset(x + end * cols, 0, ((size_t)t->offsets[e + 1] - end) * cols * sizeof *x);
-    }
-    put(t, k);
-}
-
-static void lay_out(struct test *t) {
-    double *weights = memory_alloc_array((size_t)t->r.E, sizeof *weights);
-    t->counts = memory_alloc_array((size_t)t->r.E, sizeof *t->counts);
-    t->offsets = memory_alloc_array((size_t)t->r.E + 1, sizeof *t->offsets);
-    routing_weights(t->r.routing, weights, t->r.E);
-    routing_counts(weights, t->counts, t->r.E, t->r.rows);
-    for (int e = 0; e < t->r.E; e++)
-        t->offsets[e + 1] = t->offsets[e] + (int32_t)((t->counts[e] + GROUPED_ROWS - 1) /
-                                                      GROUPED_ROWS * GROUPED_ROWS);
-    t->R = (size_t)t->offsets[t->r.E];
-    memory_free(weights);
-}
-
 static void open_round(struct test *t) {
-    lay_out(t);
+    t->R = lay_out_rows(t->r, GROUPED_ROWS, &t->counts, &t->offsets);
     size_t R = t->R + (size_t)t->r.spare, D = (size_t)t->r.D, F = (size_t)t->r.F,
            E = (size_t)t->r.E, h = 2;
     const size_t bytes[N_ARRAYS] = {[X] = R * D * h,
@@ -134,27 +52,22 @@ static void open_round(struct test *t) {
                                     [DW_DOWN] = E * D * F * 4,
                                     [PARTS] = grouped_parts(R, t->r.F),
                                     [OFFSETS] = (E + 1) * 4};
-    for (int k = 0; k < N_ARRAYS; k++) make(t, k, bytes[k]);
+    for (int k = 0; k < N_ARRAYS; k++) t->a[k] = both_new(bytes[k]);
     memcpy(t->a[OFFSETS].host, t->offsets, bytes[OFFSETS]);
-    put(t, OFFSETS);
-    fill(t, X, t->R * D, 1);
-    fill(t, DY, t->R * D, 1);
-    fill(t, UP, E * 2 * F * D, 1 / sqrtf((float)D));
-    fill(t, DOWN, E * D * F, 1 / sqrtf((float)F));
-    clear_pads(t, X, D);
-    clear_pads(t, DY, D);
-    put(t, UP);
-    put(t, DOWN);
+    both_fill(t->a[X], t->R * D, 1, ++t->seed);
+    both_fill(t->a[DY], t->R * D, 1, ++t->seed);
+    both_fill(t->a[UP], E * 2 * F * D, 1 / sqrtf((float)D), ++t->seed);
+    both_fill(t->a[DOWN], E * D * F, 1 / sqrtf((float)F), ++t->seed);
+    zero_pads(t->a[X], t->r, t->counts, t->offsets, D * h);
+    zero_pads(t->a[DY], t->r, t->counts, t->offsets, D * h);
     float *p = t->a[P].host;
     for (size_t i = 0; i < R; i++) p[i] = (float)random_uniform(5, RANDOM_TEST, i);
-    put(t, P);
+    for (int k = X; k <= P; k++) both_put(t->a[k]);
+    both_put(t->a[OFFSETS]);
 }
 
 static void close_round(struct test *t) {
-    for (int k = 0; k < N_ARRAYS; k++) {
-        memory_free(t->a[k].host);
-        cuda(cudaFree(t->a[k].device));
-    }
+    for (int k = 0; k < N_ARRAYS; k++) both_free(t->a[k]);
     memory_free(t->offsets);
     memory_free(t->counts);
 }
@@ -202,7 +115,7 @@ static void run(struct test *t, int multiprocessors) {
             cuda(cudaMemcpy(a[k].device, t->stash[k] + before(t, k), a[k].bytes,
                             cudaMemcpyDeviceToDevice));
     cuda(cudaDeviceSynchronize());
-    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) get(t, k);
+    for (int k = FIRST_RESULT; k <= LAST_RESULT; k++) both_get(t->a[k]);
 }
 
 /* ---- against FP64 ---- */
@@ -223,20 +136,6 @@ static double dot(const struct test *t, int a, size_t i, size_t step_a, int b, s
     double sum = 0;
     for (size_t j = 0; j < n; j++) sum += value(t, a, i + j * step_a) * value(t, b, k + j * step_b);
     return sum;
-}
-
-struct error {
-    double difference, norm;
-};
-
-static void note(struct error *e, double got, double want) {
-    e->difference += (got - want) * (got - want), e->norm += want * want;
-}
-
-/* Infinite for NaN, which fmax would pass over. */
-static double relative(const struct error *e) {
-    double r = e->norm > 0 ? sqrt(e->difference / e->norm) : e->difference;
-    return isnan(r) ? INFINITY : r;
 }
 
 static size_t draw(struct test *t, size_t below) {

@@ -8,13 +8,17 @@ if [ -z "$NVCC" ] || [ "$NVCC" = no ]; then
     echo '1..0 # SKIP built without CUDA, so there is no nvcc for the kernels of GPUs'
     exit 0
 fi
-"$NVCC" -gencode=arch=compute_90a,code=sm_90a -std=c++17 -I"$srcdir/kernels" -Xptxas -v -c -o "$work/grouped.o" \
-    "$srcdir/kernels/grouped_gemm.cu" >"$work/said" 2>&1
-ok $? 'the grouped kernels compile for sm_90a'
-[ "$(grep -A 3 'Compiling entry function.*grouped_gemm_kernel' "$work/said" | grep -c 'Used 168 registers')" = 5 ]
-ok $? 'five kernels with code in them'
-! grep 'bytes spill' "$work/said" | grep -qv ' 0 bytes spill stores, 0 bytes spill loads'
-ok $? 'no register is spilled'
-! grep 'C75' "$work/said" >&2
-ok $? 'no wgmma is serialised'
+compiled() { # FILE TEXT KERNEL N: so many kernels of that name have code in them
+    "$NVCC" -gencode=arch=compute_90a,code=sm_90a -std=c++17 -I"$srcdir/kernels" -Xptxas -v -c -o "$work/grouped.o" \
+        "$srcdir/kernels/$1" >"$work/said" 2>&1
+    ok $? "$2 compile for sm_90a"
+    [ "$(grep -A 3 "Compiling entry function.*$3" "$work/said" | grep -c 'Used 168 registers')" = "$4" ]
+    ok $? "$2: $4 kernels with code in them"
+    ! grep 'bytes spill' "$work/said" | grep -qv ' 0 bytes spill stores, 0 bytes spill loads'
+    ok $? "$2: no register is spilled"
+    ! grep 'C75' "$work/said" >&2
+    ok $? "$2: no wgmma is serialised"
+}
+compiled grouped_gemm.cu 'the grouped kernels' grouped_gemm_kernel 5
+compiled grouped_fp8.cu 'those in eight bits' grouped_fp8_kernel 3
 echo "1..$n"

@@ -29,15 +29,16 @@ static float *array(struct backend *be, int rows, int cols) {
     return x;
 }
 
-/* A matrix operand: x[rows, cols], of weights or not. */
+/* A matrix operand: x[rows, cols]. */
 struct matrix {
     const float *x;
-    int rows, cols, weight;
+    int rows, cols;
 };
 
-/* The same as a product has it whose sum runs down its rows, or along them. */
-static float *rounded(enum low low, struct matrix m, int down) {
-    int along = low == LOW_MXFP8 ? 32 : 128, across = m.weight && low == LOW_FP8_BLOCK ? 128 : 1;
+/* The same as the first or the second operand of a product whose sum runs down its rows, or along
+ * them. */
+static float *rounded(enum low low, struct matrix m, int second, int down) {
+    int along = low == LOW_MXFP8 ? 32 : 128, across = second && low == LOW_FP8_BLOCK ? 128 : 1;
     struct format f = {E4M3, low == LOW_MXFP8 ? FORMAT_E8M0 : FORMAT_FP32, down ? along : across,
                        down ? across : along};
     float *out = memory_alloc_array((size_t)m.rows * (size_t)m.cols + 1, sizeof *out);
@@ -50,7 +51,7 @@ static float *rounded(enum low low, struct matrix m, int down) {
 static double error(enum low low, const float *c, struct matrix a, int a_down, struct matrix b,
                     int b_down) {
     int M = a_down ? a.cols : a.rows, K = a_down ? a.rows : a.cols, N = b_down ? b.cols : b.rows;
-    float *x = rounded(low, a, a_down), *y = rounded(low, b, b_down);
+    float *x = rounded(low, a, 0, a_down), *y = rounded(low, b, 1, b_down);
     double difference = 0, norm = 0;
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
@@ -69,7 +70,7 @@ static double error(enum low low, const float *c, struct matrix a, int a_down, s
 static void check_products(struct backend *be, const struct recipe *r, int N, int M, int D) {
     float *x = array(be, N, D), *w = array(be, M, D), *dy = array(be, N, M), *y = array(be, N, M),
           *dx = array(be, N, D), *dw = array(be, M, D);
-    struct matrix mx = {x, N, D, 0}, mw = {w, M, D, 1}, mdy = {dy, N, M, 0};
+    struct matrix mx = {x, N, D}, mw = {w, M, D}, mdy = {dy, N, M};
     be->low = r->low;
     be->matmul(be, y, x, w, N, M, D);
     be->matmul_dx(be, dx, dy, w, N, M, D, /*accumulate=*/0);
@@ -175,14 +176,14 @@ static void experts_close(struct experts *t) {
 }
 
 static struct matrix rows_of(const struct experts *t, int e, const float *x, int cols) {
-    return (struct matrix){x + (size_t)t->first[e] * (size_t)cols, counts[e], cols, 0};
+    return (struct matrix){x + (size_t)t->first[e] * (size_t)cols, counts[e], cols};
 }
 
 /* dz from dh = dy down, both rounded, as backend.h has the expert: p is 1. */
 static double dz_error(const struct experts *t, enum low low, int e) {
     int n = counts[e];
-    float *dy = rounded(low, rows_of(t, e, t->dy, D), 0),
-          *down = rounded(low, (struct matrix){t->down + (size_t)e * D * F, D, F, 1}, 1);
+    float *dy = rounded(low, rows_of(t, e, t->dy, D), 0, 0),
+          *down = rounded(low, (struct matrix){t->down + (size_t)e * D * F, D, F}, 1, 1);
     double difference = 0, norm = 1e-30;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < F; j++) {
@@ -204,8 +205,8 @@ static void check_experts(struct backend *be, const struct recipe *r, int row_un
     experts_open(&t, be);
     experts_run(&t, r->low);
     for (int e = 0; e < E; e++) {
-        struct matrix up = {t.up + (size_t)e * 2 * F * D, 2 * F, D, 1},
-                      down = {t.down + (size_t)e * D * F, D, F, 1}, x = rows_of(&t, e, t.rows, D),
+        struct matrix up = {t.up + (size_t)e * 2 * F * D, 2 * F, D},
+                      down = {t.down + (size_t)e * D * F, D, F}, x = rows_of(&t, e, t.rows, D),
                       h = rows_of(&t, e, t.h, F), dy = rows_of(&t, e, t.dy, D),
                       dz = rows_of(&t, e, t.dz, 2 * F);
         double z = error(r->low, t.z + (size_t)t.first[e] * 2 * F, x, 0, up, 0),

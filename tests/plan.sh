@@ -106,7 +106,33 @@ plan 0 ./small.yaml backend=cpu --json && before=$("$PYTHON3" -c 'import json; d
 ok $? 'eight bits: two buffers'
 plan 0 ./small.yaml backend=cpu precision.recipe=mxfp8 precision.emulate=true && grep -q '^eight bits  *mxfp8, emulated, in layers 0 to 1 of 0 to 1$' out
 ok $? 'and a line'
-refused 78 "precision.recipe is 'fp8_block' (by auto8), which this version does not compute on GPUs of compute capability 9.0: precision.recipe=bf16 is fast there" ./small.yaml precision.recipe=auto8
+# On a GPU fp8_block takes multiples of 128. With D and F 128 and K 32 a layer's matrices have 256 x 128, 128 x 128, 4 x 256 x 128 and
+# 4 x 128 x 128 elements: 245760, each a byte and 1/32 in scales, in both orders. Rows begin at multiples of 128, for 4 experts 512 +
+# 4 x 127 of them at most: 7 x 128 = 896. Operands have rooms for rows of 2F twice, and for rows of D twice; in a forward pass for D.
+sed 's/hidden_size: 64, intermediate_size: 32/hidden_size: 128, intermediate_size: 128/' small.yaml >wide.yaml
+eight=precision.recipe=fp8_block
+plan 0 ./wide.yaml --json && cp out bf16 &&
+    plan 0 ./wide.yaml --json $eight && has 'm["eight_bits"] == 2 * 2 * 245760 * 33 / 32' &&
+    has 'm["experts"] == (2 * 256 + 128 + 128) * 896 * 2 and m["exchange"] == 2 * 4 * (5 + 4 + 512 + 896)' &&
+    has '[m["workspace"] - b["workspace"] == 2 * 896 * (256 + 128) * 33 / 32 and m["weights"] == b["weights"] and m["other"] == b["other"] and b["eight_bits"] == 0 and m["total"] > b["total"] + m["eight_bits"] for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
+ok $? 'eight bits on a GPU: copies of weights, rows, rooms for operands'
+plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * 245760 * 33 / 32' &&
+    plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * 245760 * 33 / 32 and d["memory"]["full"]["eight_bits"] == 2 * 2 * 245760 * 33 / 32' &&
+    plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2) * 33 / 32' &&
+    plan 0 ./wide.yaml --json $eight backend=cpu precision.emulate=true && has 'm["eight_bits"] == 0'
+ok $? 'of the layers that have it, with shard full of two, of half of the experts, and none on the CPU'
+plan 0 ./wide.yaml precision.recipe=auto8 && grep -q '^eight bits  *fp8_block, in layers 0 to 1 of 0 to 1$' out && grep -q '^  weights in eight bits  ' out
+ok $? 'auto8 is fp8_block'
+while IFS='|' read -r key words; do
+    refused 78 "$key: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU" ./wide.yaml $eight "$words"
+done <<'EOT'
+model.hidden_size is 192|model.hidden_size=192
+model.intermediate_size is 64|model.intermediate_size=64
+model.num_attention_heads * model.head_dim is 64|model.head_dim=16
+2 * model.num_key_value_heads * model.head_dim is 64|model.num_key_value_heads=1
+EOT
+refused 78 'precision.recipe: it takes engine.experts grouped: engine.experts says so' ./wide.yaml $eight engine.experts=cublaslt
+refused 78 "precision.recipe is 'mxfp8', which this version does not compute on GPUs of compute capability 9.0: precision.recipe=bf16 is fast there" ./small.yaml precision.recipe=mxfp8 precision.emulate=true
 plan 0 ./small.yaml 'train.freeze=*.experts.*' --ranks 2 --json && has 'sent["expert_gradients"] == 0 and sent["expert_weights"] == 0'
 ok $? 'frozen experts are not sent'
 # of gradients there is room for one frozen tensor, the experts' gate and up

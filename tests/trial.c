@@ -49,7 +49,7 @@ void trial_poison(struct trial *t) {
         t->be->upload(t->be, p, poison, t->rooms[i].bytes);
         memory_free(poison);
     }
-    stages_forget(t->m);
+    model_forget(t->m);
 }
 
 void trial_gradient(const struct model *m, int i, float *whole) {

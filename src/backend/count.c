@@ -94,11 +94,14 @@ static void reserve_cuda(struct backend *be, struct work w) {
     struct cuda_rooms rooms =
         cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     c->attention = cudnn ? "cudnn" : "own";
-    be->row_unit = cuda_row_unit(grouped);
+    be->row_unit = cuda_row_unit(grouped, w.low);
     be->stashes = cuda_stashes(grouped, be->grid->ep_size);
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);
+    struct cuda_low_rooms low = cuda_low_rooms_of(&w, be->grid->ep_size);
+    for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)
+        if (low.bytes[i]) alloc(be, low.bytes[i]);
     c->peer = be->grid->ep_size > 1 && cuda_peer_serves(&w, be->grid, &c->options, why, sizeof why);
     c->kind = COUNT_EXCHANGE;
     if (c->peer)
@@ -130,6 +133,11 @@ static void moe_stash_cuda(struct backend *be, struct moe *m, struct stash s) {
     c->kind = COUNT_EXCHANGE;
     alloc(be, cuda_stash_bytes(1 + (size_t)(c->peer ? be->grid->ep_size : 1)));
     c->kind = COUNT_MODEL;
+}
+
+static size_t low_bytes_cuda(struct backend *be, int n, int N, int K) {
+    (void)be;
+    return cuda_low_copies(n, N, K);
 }
 
 static void moe_free_cuda(struct backend *be, struct moe *m) {
@@ -181,11 +189,13 @@ struct backend *count_open(const char *name, const struct grid *g,
     be->row_unit = 1;
     be->close = count_close;
     cpu_fill_exchange(be);
+    cpu_fill_low(be);
     if (c->cuda) {
         be->moe_new = moe_new_cuda;
         be->moe_rows = moe_rows_cuda;
         be->moe_stash = moe_stash_cuda;
         be->moe_free = moe_free_cuda;
+        be->low_bytes = low_bytes_cuda;
     }
     c->moe_new = be->moe_new;
     be->moe_new = moe_new;

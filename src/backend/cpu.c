@@ -85,6 +85,7 @@ void cpu_open(struct backend *be) {
     cpu_fill_route(be);
     cpu_fill_exchange(be);
     cpu_fill_experts(be);
+    cpu_fill_low(be);
     cpu_fill_head(be);
     cpu_fill_optimizer(be);
     cpu_fill_collectives(be);

@@ -59,12 +59,12 @@ struct cpu_rooms {
 struct cpu_rooms cpu_rooms_of(const struct work *w, int ep_size);
 size_t cpu_alloc_bytes(size_t bytes); /* what an allocation of these bytes takes */
 
-/* The product c = a b + beta c as cpu_gemm's, of activations (or gradients) a and of weights, or
- * other activations, b, rounded as be->low has them: see cpu_low.c. Main thread. */
-enum operand { ACTIVATION, WEIGHT };
-void cpu_product(struct backend *be, enum operand b_is, enum transpose ta, enum transpose tb, int M,
-                 int N, int K, const float *a, int lda, const float *b, int ldb, float beta,
-                 float *c, int ldc);
+/* The product c = a b + beta c as cpu_gemm's, of activations or gradients, a, and of weights, or
+ * the activations of a gradient of weights, b, rounded as be->low has them: see cpu_low.c. Main
+ * thread. */
+void cpu_product(struct backend *be, enum transpose ta, enum transpose tb, int M, int N, int K,
+                 const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
+void cpu_fill_low(struct backend *be);
 /* At least n floats; grows in the first steps, then stays. Main thread. */
 float *cpu_rounded_buffer(struct backend *be, enum rounded_buffer which, size_t n);
 

@@ -78,20 +78,17 @@ static void norm_backward(struct backend *be, real_t *dxv, float *dw, const real
 
 static void matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
                    int D) {
-    cpu_product(be, WEIGHT, NO_TRANSPOSE, TRANSPOSE, N, M, D, x, D, w, D, 0, y, M);
+    cpu_product(be, NO_TRANSPOSE, TRANSPOSE, N, M, D, x, D, w, D, 0, y, M);
 }
 
 static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
                       int M, int D, int accumulate) {
-    cpu_product(be, WEIGHT, NO_TRANSPOSE, NO_TRANSPOSE, N, D, M, dy, M, w, D, accumulate ? 1 : 0,
-                dx, D);
+    cpu_product(be, NO_TRANSPOSE, NO_TRANSPOSE, N, D, M, dy, M, w, D, accumulate ? 1 : 0, dx, D);
 }
 
 static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
                       int M, int D, int accumulate) {
-    if (N > 0)
-        cpu_product(be, ACTIVATION, TRANSPOSE, NO_TRANSPOSE, M, D, N, dy, M, x, D, accumulate, dw,
-                    D);
+    if (N > 0) cpu_product(be, TRANSPOSE, NO_TRANSPOSE, M, D, N, dy, M, x, D, accumulate, dw, D);
     if (N == 0 && !accumulate) memset(dw, 0, (size_t)M * (size_t)D * sizeof *dw);
 }
 

@@ -27,9 +27,9 @@ static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv
     const float *rows = (const float *)rowsv + r.base * D, *up = upv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_product(be, WEIGHT, NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e],
-                    (int)(2 * F), (int)D, rows + first * D, (int)D, up + (size_t)e * 2 * F * D,
-                    (int)D, 0, z + first * 2 * F, (int)(2 * F));
+        cpu_product(be, NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)(2 * F),
+                    (int)D, rows + first * D, (int)D, up + (size_t)e * 2 * F * D, (int)D, 0,
+                    z + first * 2 * F, (int)(2 * F));
     }
     activation(&r, hv, z);
 }
@@ -40,10 +40,9 @@ static void experts_down(struct backend *be, struct moe *m, real_t *yv, const re
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_product(be, WEIGHT, NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D,
-                    (int)F, (const float *)hv + first * F, (int)F,
-                    (const float *)downv + (size_t)e * D * F, (int)F, 0, (float *)yv + first * D,
-                    (int)D);
+        cpu_product(be, NO_TRANSPOSE, TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D, (int)F,
+                    (const float *)hv + first * F, (int)F, (const float *)downv + (size_t)e * D * F,
+                    (int)F, 0, (float *)yv + first * D, (int)D);
     }
 }
 
@@ -55,8 +54,8 @@ static void weight_gradients(struct backend *be, const struct moe_rows *r, float
         int n = r->offsets[e + 1] - r->offsets[e];
         float *to = dw + (size_t)e * M * N;
         if (n > 0)
-            cpu_product(be, ACTIVATION, TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, a + first * M,
-                        (int)M, b + first * N, (int)N, accumulate, to, (int)N);
+            cpu_product(be, TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, a + first * M, (int)M,
+                        b + first * N, (int)N, accumulate, to, (int)N);
         else if (!accumulate)
             memset(to, 0, M * N * sizeof *to);
     }
@@ -71,9 +70,9 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv
     float *dz = (float *)dzv + r.z_base * 2 * F, *h = hv;
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_product(be, WEIGHT, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F,
-                    (int)D, dy + first * D, (int)D, down + (size_t)e * D * F, (int)F, 0,
-                    h + first * F, (int)F);
+        cpu_product(be, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)F, (int)D,
+                    dy + first * D, (int)D, down + (size_t)e * D * F, (int)F, 0, h + first * F,
+                    (int)F);
     }
     /* h holds dh, then p a. With s = sigmoid(g), a = g s u:
      * dp = sum dh a, dg = p dh u s (1 + g (1 - s)), du = p dh g s */
@@ -104,7 +103,7 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
     weight_gradients(be, &r, dup, dz, 2 * F, (const float *)rowsv + r.base * D, D, accumulate);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
-        cpu_product(be, WEIGHT, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D,
+        cpu_product(be, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D,
                     (int)(2 * F), dz + first * 2 * F, (int)(2 * F), up + (size_t)e * 2 * F * D,
                     (int)D, 0, (float *)drowsv + first * D, (int)D);
     }

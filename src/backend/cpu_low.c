@@ -4,9 +4,9 @@
 #include "backend/cpu.h"
 #include "backend/formats.h"
 
-/* sums_down: the sum runs down the rows of the operand. */
-static struct format format_of(enum low low, enum operand o, int sums_down) {
-    int along = low == LOW_MXFP8 ? 32 : 128, across = low == LOW_FP8_BLOCK && o == WEIGHT ? 128 : 1;
+/* Of the first or the second operand; sums_down: the sum runs down its rows. */
+static struct format format_of(enum low low, int second, int sums_down) {
+    int along = low == LOW_MXFP8 ? 32 : 128, across = low == LOW_FP8_BLOCK && second ? 128 : 1;
     return (struct format){.element = E4M3,
                            .scale = low == LOW_MXFP8 ? FORMAT_E8M0 : FORMAT_FP32,
                            .rows = sums_down ? along : across,
@@ -14,9 +14,9 @@ static struct format format_of(enum low low, enum operand o, int sums_down) {
 }
 
 /* x[rows, cols], row stride ld, rounded: dense. */
-static const float *rounded(struct backend *be, enum rounded_buffer which, enum operand o,
-                            int sums_down, const float *x, int rows, int cols, int ld) {
-    struct format f = format_of(be->low, o, sums_down);
+static const float *rounded(struct backend *be, enum rounded_buffer which, int sums_down,
+                            const float *x, int rows, int cols, int ld) {
+    struct format f = format_of(be->low, which == ROUNDED_B, sums_down);
     float *out = cpu_rounded_buffer(be, which, (size_t)rows * (size_t)cols);
 #pragma omp parallel for if (cpu_worth((size_t)rows, (size_t)cols))
     for (int first = 0; first < rows; first += f.rows) {
@@ -27,14 +27,35 @@ static const float *rounded(struct backend *be, enum rounded_buffer which, enum 
     return out;
 }
 
-void cpu_product(struct backend *be, enum operand b_is, enum transpose ta, enum transpose tb, int M,
-                 int N, int K, const float *a, int lda, const float *b, int ldb, float beta,
-                 float *c, int ldc) {
+void cpu_product(struct backend *be, enum transpose ta, enum transpose tb, int M, int N, int K,
+                 const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc) {
     if (be->low != LOW_NONE && M > 0 && N > 0 && K > 0) {
         int a_down = ta == TRANSPOSE, b_down = tb == NO_TRANSPOSE;
-        a = rounded(be, ROUNDED_A, ACTIVATION, a_down, a, a_down ? K : M, a_down ? M : K, lda);
-        b = rounded(be, ROUNDED_B, b_is, b_down, b, b_down ? K : N, b_down ? N : K, ldb);
+        a = rounded(be, ROUNDED_A, a_down, a, a_down ? K : M, a_down ? M : K, lda);
+        b = rounded(be, ROUNDED_B, b_down, b, b_down ? K : N, b_down ? N : K, ldb);
         lda = a_down ? M : K, ldb = b_down ? N : K;
     }
     cpu_gemm(ta, tb, M, N, K, 1, a, lda, b, ldb, beta, c, ldc);
+}
+
+static size_t low_bytes(struct backend *be, int n, int N, int K) {
+    (void)be;
+    (void)n;
+    (void)N;
+    (void)K;
+    return 0;
+}
+
+static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
+    (void)be;
+    (void)copies;
+    (void)w;
+    (void)n;
+    (void)N;
+    (void)K;
+}
+
+void cpu_fill_low(struct backend *be) {
+    be->low_bytes = low_bytes;
+    be->low_weights = low_weights;
 }

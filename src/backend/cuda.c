@@ -94,6 +94,7 @@ static void reserve(struct backend *be, struct work w) {
     check_sizes(be, &w);
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);
+    cuda_low_reserve(be);
     size_t attention = cuda_attention_scratch(be),
            experts = cuda_experts_scratch(&w, s->grouped != NULL, be->grid->ep_size);
     struct cuda_rooms rooms =
@@ -138,6 +139,7 @@ static void cuda_close(struct backend *be) {
     cuda_beside_close(be);
     cuda_collectives_close(be);
     cuda_attention_close(be);
+    cuda_low_close(be);
     cuda_experts_close(be);
     cuda_exchange_close(be);
     void *const all[] = {s->scratch, s->logits, s->dlogits, s->losses, s->rope};
@@ -180,6 +182,7 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     cuda_fill_clock(be);
     cuda_gemm_open(be);
     cuda_fill_dense(be);
+    cuda_fill_low(be);
     cuda_fill_attention(be);
     cuda_fill_route(be);
     cuda_fill_exchange(be);

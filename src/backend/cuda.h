@@ -1,9 +1,9 @@
 /* The CUDA backend, within itself: each file fills its part of the table. One GPU a rank; all work
  * is enqueued on one stream, in order, the experts' products on a few beside it, and what is asked
  * for between `beside` and `back` on another. The host waits in download, and so in moe_dispatch
- * where tokens travel through NCCL or the experts' products are asked for one by one; in upload with
- * 64 MB on their way, which no step comes near, and after some thousand turns of the clock; nowhere
- * else. */
+ * where tokens travel through NCCL or the experts' products are asked for one by one; in upload
+ * with 64 MB on their way, which no step comes near, and after some thousand turns of the clock;
+ * nowhere else. */
 #ifndef REGULON_BACKEND_CUDA_H
 #define REGULON_BACKEND_CUDA_H
 #include "backend/backend.h"
@@ -31,6 +31,7 @@ struct cuda_state {
     struct cuda_peer *peer;           /* cuda_peer.c; NULL: nothing goes over peer memory */
     int product_sms;                  /* multiprocessors of products; 0: all; cuda_beside.c */
     struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
+    struct cuda_low *low;             /* cuda_low.c; NULL: nothing is in eight bits */
     struct cuda_graphs *graphs;       /* cuda_graph.c */
     void *scratch;                    /* of one call at a time on the main stream */
     float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
@@ -108,6 +109,26 @@ void cuda_experts_reserve(struct backend *be);
 const char *cuda_experts_name(const struct backend *be);
 void cuda_experts_close(struct backend *be);
 void cuda_fill_grouped(struct backend *be);
+
+/* The same in eight bits, for be->low, and projections. */
+void cuda_fill_low(struct backend *be);
+void cuda_low_reserve(struct backend *be); /* after cuda_experts_reserve */
+void cuda_low_close(struct backend *be);
+void cuda_low_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
+                 const real_t *up);
+void cuda_low_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
+                   const real_t *down);
+void cuda_low_down_backward(struct backend *be, struct moe *m, float *dp_rows, float *ddown,
+                            const real_t *dy, const real_t *z, real_t *h, const real_t *down,
+                            int accumulate);
+void cuda_low_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
+                          const real_t *rows, const real_t *up, int accumulate);
+void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
+                     int D);
+void cuda_low_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
+                        int M, int D);
+void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
+                        int M, int D, int accumulate);
 
 /* Waits for the main stream; counted. */
 void cuda_wait(struct backend *be);

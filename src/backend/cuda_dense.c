@@ -4,6 +4,7 @@
 #include "embed.h"
 #include "norm.h"
 #include "rope.h"
+#include <assert.h>
 
 static void embed(struct backend *be, real_t *x, const real_t *table, const int32_t *tokens, int N,
                   int D) {
@@ -39,19 +40,30 @@ static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
 
 static void matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
                    int D) {
-    cuda_gemm(be, 0, CUDA_NO_TRANSPOSE, CUDA_TRANSPOSE, N, M, D, x, w, 0, y, /*c_fp32=*/0);
+    if (be->low != LOW_NONE)
+        cuda_low_matmul(be, y, x, w, N, M, D);
+    else
+        cuda_gemm(be, 0, CUDA_NO_TRANSPOSE, CUDA_TRANSPOSE, N, M, D, x, w, 0, y, /*c_fp32=*/0);
 }
 
 static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
                       int M, int D, int accumulate) {
-    cuda_gemm(be, 0, CUDA_NO_TRANSPOSE, CUDA_NO_TRANSPOSE, N, D, M, dy, w, accumulate ? 1 : 0, dx,
-              /*c_fp32=*/0);
+    assert(be->low == LOW_NONE || !accumulate); /* nobody adds to it in eight bits */
+    if (be->low != LOW_NONE)
+        cuda_low_matmul_dx(be, dx, dy, w, N, M, D);
+    else
+        cuda_gemm(be, 0, CUDA_NO_TRANSPOSE, CUDA_NO_TRANSPOSE, N, D, M, dy, w, accumulate ? 1 : 0,
+                  dx,
+                  /*c_fp32=*/0);
 }
 
 static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
                       int M, int D, int accumulate) {
-    cuda_gemm(be, 0, CUDA_TRANSPOSE, CUDA_NO_TRANSPOSE, M, D, N, dy, x, accumulate ? 1 : 0, dw,
-              /*c_fp32=*/1);
+    if (be->low != LOW_NONE)
+        cuda_low_matmul_dw(be, dw, dy, x, N, M, D, accumulate);
+    else
+        cuda_gemm(be, 0, CUDA_TRANSPOSE, CUDA_NO_TRANSPOSE, M, D, N, dy, x, accumulate ? 1 : 0, dw,
+                  /*c_fp32=*/1);
 }
 
 void cuda_fill_dense(struct backend *be) {

@@ -79,6 +79,8 @@ static void without_grouped(struct backend *be, const char *why) {
     if (s->grouped) why = "the GPU of another rank does not serve";
     grouped_close(s->grouped);
     s->grouped = NULL;
+    if (be->grid->rank == 0 && s->work.low != LOW_NONE)
+        die_user(EXIT_CONFIG, "precision.recipe: it takes engine.experts grouped: %s", why);
     if (be->grid->rank == 0 && asked == EXPERTS_GROUPED)
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
     if (asked == EXPERTS_AUTO) log_info("experts", "cublaslt, not grouped: %s", why);
@@ -92,7 +94,7 @@ void cuda_experts_reserve(struct backend *be) {
         s->grouped = grouped_open(&why);
     if (agree_any(be->grid, !s->grouped)) without_grouped(be, why);
     user_agree();
-    be->row_unit = cuda_row_unit(s->grouped != NULL);
+    be->row_unit = cuda_row_unit(s->grouped != NULL, s->work.low);
     be->stashes = cuda_stashes(s->grouped != NULL, be->grid->ep_size);
     if (s->grouped) {
         cuda_fill_grouped(be);

@@ -23,6 +23,10 @@ static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, 
                        const real_t *up) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
+    if (be->low != LOW_NONE) {
+        cuda_low_up(be, m, z, h, rows, up);
+        return;
+    }
     grouped_up(s->grouped, z, h, rows, up, r.row_p, stashed(s, &r), r.shape.D, r.shape.F,
                s->stream);
 }
@@ -31,6 +35,10 @@ static void experts_down(struct backend *be, struct moe *m, real_t *y, const rea
                          const real_t *down) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
+    if (be->low != LOW_NONE) {
+        cuda_low_down(be, m, y, h, down);
+        return;
+    }
     grouped_forward(s->grouped, y, h, down, rows_of(s, &r), r.shape.D, r.shape.F, s->stream);
 }
 
@@ -39,6 +47,10 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
                                   const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
+    if (be->low != LOW_NONE) {
+        cuda_low_down_backward(be, m, dp_rows, ddown, dy, z, h, down, accumulate);
+        return;
+    }
     grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p,
                           stashed(s, &r), r.shape.D, r.shape.F, s->stream);
     grouped_weights(s->grouped, ddown, dy, h, rows_of(s, &r), r.shape.D, r.shape.F, accumulate,
@@ -50,6 +62,10 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
                                 int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
+    if (be->low != LOW_NONE) {
+        cuda_low_up_backward(be, m, drows, dup, rows, up, accumulate);
+        return;
+    }
     grouped_backward(s->grouped, drows, dz, up, stashed(s, &r), 2 * r.shape.F, r.shape.D,
                      s->stream);
     grouped_weights(s->grouped, dup, dz, rows, stashed(s, &r), 2 * r.shape.F, r.shape.D, accumulate,

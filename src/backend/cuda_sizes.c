@@ -44,8 +44,9 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
 
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
-    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1), ep_size, 0).rows;
-    return grouped && w->backward ? grouped_parts(rows, w->F) : 0;
+    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1, w->low), ep_size, 0).rows,
+           low = w->low != LOW_NONE ? fp8_parts(rows, w->F) : 0;
+    return grouped && w->backward ? most(grouped_parts(rows, w->F), low) : 0;
 }
 
 size_t cuda_own_scratch(const struct work *w) {
@@ -96,13 +97,39 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
 }
 
 enum low_way cuda_low_way(int capability, enum low low) {
-    (void)capability;
-    (void)low;
-    return LOW_LACKING;
+    return capability == 90 && low == LOW_FP8_BLOCK ? LOW_FAST : LOW_LACKING;
 }
 
-int cuda_row_unit(int grouped) {
-    return grouped ? GROUPED_ROWS : 1;
+int cuda_row_unit(int grouped, enum low low) {
+    return low != LOW_NONE ? GROUPED_FP8_ROWS : grouped ? GROUPED_ROWS : 1;
+}
+
+/* Codes, and a scale for each 128 of them at most, which begin at a multiple of 256 bytes. */
+static size_t low_matrix(size_t rows, size_t cols) {
+    size_t elements = rows * cols;
+    return (elements + 255) / 256 * 256 + elements / GROUPED_FP8_UNIT * sizeof(float);
+}
+
+struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
+    struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
+    size_t unit = GROUPED_FP8_ROWS, tokens = ((size_t)w->N + unit - 1) / unit * unit,
+           rows = cuda_moe_rooms_of(s, GROUPED_FP8_ROWS, ep_size, 0).rows, D = (size_t)w->D,
+           F = (size_t)w->F, K = (size_t)w->attention.K, H = (size_t)w->attention.H * K,
+           qkv = H + 2 * (size_t)w->attention.G * K, wide = most(most(D, qkv), H);
+    struct cuda_low_rooms r = {0};
+    if (w->low == LOW_NONE) return r;
+    size_t *bytes = r.bytes;
+    bytes[CUDA_LOW_ROWS] =
+        most(low_matrix(rows, w->backward ? most(D, 2 * F) : D), low_matrix(tokens, wide));
+    if (!w->backward) return r;
+    bytes[CUDA_LOW_GRADIENTS] = most(low_matrix(rows, 2 * F), low_matrix(tokens, wide));
+    bytes[CUDA_LOW_COLUMNS] = most(low_matrix(rows, most(D, F)), low_matrix(tokens, wide));
+    bytes[CUDA_LOW_RESULTS] = low_matrix(rows, D);
+    return r;
+}
+
+size_t cuda_low_copies(int n, int N, int K) {
+    return 2 * ((low_matrix((size_t)n * (size_t)N, (size_t)K) + 255) / 256 * 256);
 }
 
 static size_t least(int a, int b) {
@@ -182,6 +209,24 @@ size_t cuda_alloc_bytes(size_t bytes) {
     return (bytes + 255) / 256 * 256 + 256;
 }
 
+/* Blocks that share a scale are whole. */
+static char *low_refusal(const struct work *w) {
+    const struct attention_shape a = w->attention;
+    const struct {
+        const char *key;
+        int value;
+    } sizes[] = {{"model.hidden_size", w->D},
+                 {"model.intermediate_size", w->F},
+                 {"model.num_attention_heads * model.head_dim", a.H * a.K},
+                 {"2 * model.num_key_value_heads * model.head_dim", 2 * a.G * a.K}};
+    for (int i = 0; i < 4; i++)
+        if (sizes[i].value % GROUPED_FP8_UNIT)
+            return memory_format("%s is %d: with a precision.recipe of eight bits it must be a "
+                                 "multiple of %d on a GPU",
+                                 sizes[i].key, sizes[i].value, GROUPED_FP8_UNIT);
+    return NULL;
+}
+
 /* The kernels move 16 bytes at a time. */
 char *cuda_work_refusal(const struct work *w) {
     const struct {
@@ -199,5 +244,5 @@ char *cuda_work_refusal(const struct work *w) {
             return memory_format("%s is %d: on a GPU it may be %d at most", sizes[i].key,
                                  sizes[i].value, sizes[i].most);
     }
-    return NULL;
+    return w->low == LOW_NONE ? NULL : low_refusal(w);
 }

@@ -52,7 +52,7 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
                         char *why, size_t size);
 
 /* backend.h's row_unit, with the grouped kernels and without. */
-int cuda_row_unit(int grouped);
+int cuda_row_unit(int grouped, enum low low);
 
 /* How GPUs of this compute capability (90 for 9.0) compute in a recipe of eight bits. The one place
  * that says so: config's refusals and `regulon plan` go by it. */
@@ -98,6 +98,21 @@ struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size);
 
 /* What memory that other ranks reach takes: no other allocation lies in the same piece. */
 size_t cuda_shared_bytes(size_t bytes);
+
+/* Rooms for operands in eight bits, with their scales, and what is kept of weights w[n, N, K] in
+ * eight bits: as they are, and from the middle on transposed. */
+enum cuda_low_room {
+    CUDA_LOW_ROWS,      /* by rows */
+    CUDA_LOW_GRADIENTS, /* by columns: gradients */
+    CUDA_LOW_COLUMNS,   /* activations */
+    CUDA_LOW_RESULTS,   /* gradients of the experts' results */
+    N_CUDA_LOW_ROOMS
+};
+struct cuda_low_rooms {
+    size_t bytes[N_CUDA_LOW_ROOMS];
+};
+struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size);
+size_t cuda_low_copies(int n, int N, int K);
 
 /* Scratch of the experts' engine. */
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size);

@@ -25,13 +25,15 @@ static struct backend *open_chosen(void *context) {
     return run_backend(choice->c, choice->g);
 }
 
-/* A recipe of eight bits is that of a model's layers: here there are none. */
+/* A recipe of eight bits is that of a model's layers: of the parts gemm alone has it. */
 static void refuse_low(const struct options *o, const struct config *c) {
-    if (o->what != STEP && c->precision.recipe >= PRECISION_FP8_BLOCK && log_rank() == 0)
-        die_user(EXIT_CONFIG,
-                 "bench %s: precision.recipe is fp32 or bf16 here; bench step has those of eight "
-                 "bits",
-                 options_name(o->what));
+    if (o->what != STEP && o->what != GEMM && c->precision.recipe >= PRECISION_FP8_BLOCK &&
+        log_rank() == 0)
+        die_user(
+            EXIT_CONFIG,
+            "bench %s: precision.recipe is fp32 or bf16 here; bench gemm and step have those of "
+            "eight bits",
+            options_name(o->what));
     user_agree();
 }
 
@@ -69,7 +71,7 @@ static FILE *open_csv(const char *path) {
     return f;
 }
 
-static void bench_gemm(struct backend *be, const struct options *o, const struct sizes *z,
+static void bench_gemm(struct backend *be, const struct options *o, const struct sizes *z, int low,
                        FILE *csv) {
 #ifdef HAVE_CUDA
     if (strcmp(be->name, "cuda") == 0) {
@@ -81,12 +83,17 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
         routing_weights(o->routing, weights, z->E);
         struct gemm_wish wish = {
             .routing = o->routing, .only = o->only, .weights = weights, .seconds = o->seconds};
-        gemm_run(be, z, &wish, csv);
+        if (low && (z->D % 128 || z->F % 128))
+            die_user(EXIT_CONFIG, "bench gemm: in eight bits both widths are multiples of 128");
+        if (low)
+            gemm_low_run(be, z, &wish, csv);
+        else
+            gemm_run(be, z, &wish, csv);
         memory_free(weights);
         return;
     }
 #endif
-    (void)o, (void)z, (void)csv;
+    (void)o, (void)z, (void)low, (void)csv;
     die_user(EXIT_CONFIG, "bench gemm needs a GPU and the grouped kernels; the backend is %s",
              be->name);
 }
@@ -149,7 +156,7 @@ static int bench_parts(struct config *c, const struct grid *g, const struct opti
         bench_moe(be, &choice, o, &kind.full, csv);
         return 0;
     }
-    bench_gemm(be, o, &kind.full, csv);
+    bench_gemm(be, o, &kind.full, c->precision.recipe == PRECISION_FP8_BLOCK, csv);
     backend_close(be);
     return 0;
 }

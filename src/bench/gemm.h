@@ -18,4 +18,10 @@ struct gemm_wish {
  * with counts that the host knows; in turns. be: the CUDA backend on one rank, without work
  * reserved. */
 void gemm_run(struct backend *be, const struct sizes *z, const struct gemm_wish *wish, FILE *csv);
+
+/* The same in eight bits (fp8_block) from operands that are rounded already, beside a dense product
+ * of cuBLASLt's with scales for as many elements, of all rows, and the grouped kernels in BF16;
+ * then the passes that round. D and F are multiples of 128. */
+void gemm_low_run(struct backend *be, const struct sizes *z, const struct gemm_wish *wish,
+                  FILE *csv);
 #endif

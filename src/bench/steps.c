@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "bench/moe.h"
 #include "data/loader.h"
+#include "model/low.h"
 #include "optim/schedule.h"
 #include "train/run.h"
 #include "train/step.h"
@@ -155,7 +156,7 @@ static void print_result(const struct result *r, const struct backend *be, doubl
 }
 
 /* A line of the table, by rank 0. Closes be. Returns 1 when `auto` became grouped: cublaslt serves
- * too. */
+ * too, but in eight bits. */
 static int run(const struct config *c, struct backend *be, double seconds, FILE *csv) {
     struct bed b;
     bed_open(&b, c, be);
@@ -164,7 +165,7 @@ static int run(const struct config *c, struct backend *be, double seconds, FILE 
     double memory = be->memory_peak(be);
     MPI_Allreduce(MPI_IN_PLACE, &memory, 1, MPI_DOUBLE, MPI_MAX, be->grid->world);
     if (be->grid->rank == 0) print_result(&r, be, memory, csv);
-    int also = c->engine.experts == EXPERTS_AUTO && be->row_unit > 1;
+    int also = c->engine.experts == EXPERTS_AUTO && be->row_unit > 1 && low_recipe(c) == LOW_NONE;
     bed_close(&b);
     return also;
 }

@@ -1,10 +1,6 @@
 #include "config.h"
 #include "model/block.h"
 
-static int qkv_width(const struct shape *s) {
-    return (s->H + 2 * s->G) * s->K;
-}
-
 void attention_forward(struct model *m, int layer) {
     struct backend *be = m->be;
     struct layer_state *y = &m->layers[layer];

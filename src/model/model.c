@@ -54,8 +54,9 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->rstd = be->alloc(be, N * sizeof(float));
     m->logits = be->alloc(be, N * E * sizeof(float));
     m->y = be->alloc_shared(be, rows * D * r);
+    if (with_gradients) stages_new(m);
+    low_copies_new(m);
     if (!with_gradients) return m;
-    stages_new(m);
     m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
     m->dxn = be->alloc(be, N * D * r);
@@ -104,6 +105,7 @@ void model_free(struct model *m) {
                          m->sums,
                          m->masters};
     recompute_free_layers(m);
+    low_copies_free(m);
     stages_free(m);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     memory_free(m->host_sums);
@@ -122,7 +124,7 @@ void model_put(struct model *m, int i, size_t first, size_t n, const float *valu
     if (m->masters && from < to)
         m->be->upload(m->be, model_master(m, i) + (from - s->first), values + (from - first),
                       (to - from) * sizeof *values);
-    stages_forget(m);
+    model_forget(m);
 }
 
 void model_init(struct model *m, uint64_t seed) {
@@ -164,6 +166,11 @@ void model_set_bias(struct model *m, const float *bias) {
     m->be->upload(m->be, m->bias, bias, n * sizeof *bias);
 }
 
+void model_forget(struct model *m) {
+    stages_forget(m);
+    low_copies_forget(m);
+}
+
 void model_publish(struct model *m) {
     struct backend *be = m->be;
     for (int i = 0; i < m->params->n; i++) {
@@ -173,7 +180,7 @@ void model_publish(struct model *m) {
         if (s->gathered)
             be->all_gather(be, share_group(be->grid, t), model_weight(m, i), s->counts);
     }
-    stages_forget(m);
+    model_forget(m);
 }
 
 static size_t n_doubles(const struct model *m) {

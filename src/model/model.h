@@ -57,6 +57,8 @@ struct model {
     struct share *shares; /* [params->n] what this rank updates */
     struct share_sizes sizes;
     struct stages *stages; /* stage.h; NULL: all tensors are kept whole */
+    void **low_copies;     /* low.h: the weights in eight bits; NULL: none */
+    int low_stale;         /* they are to be made before the next forward pass */
     float *masters;        /* [sizes.masters] FP32 weights of the shares; NULL where the weights
                               themselves are FP32: see model_master */
     float *grads;          /* [sizes.grads], NULL for a model that only evaluates */
@@ -132,6 +134,10 @@ real_t *model_whole(struct model *m, int i);
 
 /* The weights from the masters of all ranks. Collective over world. */
 void model_publish(struct model *m);
+
+/* Weights have changed otherwise than by the calls above: what was gathered of them, or made in
+ * eight bits, is out of date. */
+void model_forget(struct model *m);
 
 /* Forward pass up to the last norm (m->xn[N, D]). Collective over grid->ep, and over world where
  * weights are not kept whole. The batch is borrowed. */

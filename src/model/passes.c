@@ -60,6 +60,7 @@ void model_continue(struct model *m, const struct batch *b, struct kept_all *kep
     watchdog_phase(WATCHDOG_FORWARD, -1);
     m->be->clock(m->be, CLOCK_FORWARD);
     load_batch(m, b);
+    low_copies_make(m);
     m->kept = kept;
     forward(m);
     kept_advance(kept, b);
@@ -72,6 +73,7 @@ void model_forward(struct model *m, const struct batch *b) {
     watchdog_phase(WATCHDOG_FORWARD, -1);
     be->clock(be, CLOCK_FORWARD);
     load_batch(m, b);
+    low_copies_make(m);
     if (replays(m, "forward pass", 0)) {
         mark_layers(m, WATCHDOG_FORWARD);
     } else {

@@ -15,6 +15,11 @@ struct shape {
     double theta; /* of RoPE */
 };
 
+/* Queries, keys and values of a token, one behind the other. */
+static inline int qkv_width(const struct shape *s) {
+    return (s->H + 2 * s->G) * s->K;
+}
+
 /* From a checked configuration. */
 struct shape shape_of(const struct config *c);
 

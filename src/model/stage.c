@@ -93,6 +93,7 @@ static void bring(struct model *m, int k) {
     int list[MOST], n = list_tensors(m, k, list);
     if (s->held[k % ROOMS] == k) return;
     s->held[k % ROOMS] = k;
+    s->fresh[k % ROOMS] = 1;
     be->beside(be);
     for (int j = 0; j < n; j++) {
         int i = list[j];
@@ -114,8 +115,11 @@ static void enter(struct model *m, int k, int next, int with_gradients) {
     if (next >= STAGE_EMBED && next <= stage_head(m)) bring(m, next);
     be->await(be, weights_ticket(k));
     if (with_gradients) be->await(be, grads_ticket(k));
-    be->clock(be, before);
     m->stages->now = k;
+    if (m->stages->fresh[k % ROOMS] && k > STAGE_EMBED && k < stage_head(m))
+        low_copies_of_stage(m, k - 1);
+    m->stages->fresh[k % ROOMS] = 0;
+    be->clock(be, before);
 }
 
 void stage_weights(struct model *m, int k) {

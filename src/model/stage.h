@@ -17,8 +17,9 @@ struct stages {
     size_t room;   /* elements of a room */
     real_t *weights[ROOMS];
     float *grads[ROOMS];
-    int held[ROOMS]; /* the stage whose weights the room has or is about to get; NONE */
-    int now;         /* the stage that model_weight and model_grad speak of */
+    int held[ROOMS];  /* the stage whose weights the room has or is about to get; NONE */
+    int fresh[ROOMS]; /* 1: no stage has begun with them yet */
+    int now;          /* the stage that model_weight and model_grad speak of */
 };
 
 enum { STAGE_NONE = -1, STAGE_EMBED = 0 };

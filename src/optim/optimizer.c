@@ -78,5 +78,5 @@ void optimizer_update(struct optimizer *o, double lr) {
             be->all_gather(be, share_group(be->grid, p), real_at(be, m->weights, s->weight),
                            s->counts);
     }
-    stages_forget(m);
+    model_forget(m);
 }

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "checkpoint/state.h"
 #include "data/loader.h"
+#include "model/low.h"
 #include "model/model.h"
 #include "model/stage.h"
 #include "optim/optimizer.h"
@@ -24,6 +25,7 @@ static const struct {
     const char *name, *text;
 } kinds[N_PLAN_KINDS] = {
     [PLAN_WEIGHTS] = {"weights", "weights"},
+    [PLAN_EIGHT_BITS] = {"eight_bits", "weights in eight bits"},
     [PLAN_GRADIENTS] = {"gradients", "gradients"},
     [PLAN_MASTERS] = {"masters", "master weights"},
     [PLAN_MOMENTS] = {"moments", "moments"},
@@ -139,6 +141,8 @@ static void take_model(struct backend *be, const struct model *m, double *bytes)
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         bytes[arrays[i].kind] += (double)count_take(be, arrays[i].array);
+    for (int i = 0; i < low_copies_n(m); i++)
+        bytes[PLAN_EIGHT_BITS] += (double)count_take(be, m->low_copies[i]);
     for (int r = 0; m->stages && r < ROOMS; r++)
         bytes[PLAN_ROOMS] += (double)count_take(be, m->stages->weights[r]) +
                              (double)count_take(be, m->stages->grads[r]);

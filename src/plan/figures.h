@@ -8,6 +8,7 @@
 /* What memory is for. Kinds that the program gets besides, and does not know by name, are OTHER. */
 enum plan_kind {
     PLAN_WEIGHTS,
+    PLAN_EIGHT_BITS, /* copies of weights, in both orders, where products take them in eight bits */
     PLAN_GRADIENTS,
     PLAN_MASTERS,
     PLAN_MOMENTS,

@@ -124,9 +124,12 @@ static void refuse_engines(const struct plan *p, struct config *c) {
     if (o.attention == ATTENTION_CUDNN &&
         !cuda_cudnn_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
-    if (o.experts == EXPERTS_GROUPED &&
+    if ((w.low != LOW_NONE || o.experts == EXPERTS_GROUPED) &&
         !cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
-        die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
+        die_user(EXIT_CONFIG,
+                 w.low != LOW_NONE ? "precision.recipe: it takes engine.experts grouped: %s"
+                                   : "engine.experts: grouped: %s",
+                 why);
     if (o.exchange == EXCHANGE_PEER && g.ep_size > 1 &&
         !cuda_peer_serves(&w, &g, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.exchange: peer: %s", why);

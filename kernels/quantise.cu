@@ -1,0 +1,292 @@
+/* A block of threads takes 128 x 128 elements: it reads them once, and writes them by rows and
+ * transposed. A thread has 4 rows of 8 columns, as BF16, so that two blocks fit on a
+ * multiprocessor; largest magnitudes go through shuffles along rows and through shared memory down
+ * columns. */
+#include "quantise.h"
+#include "fp8.cuh"
+#include "swiglu.cuh"
+#include "vector.cuh"
+#include <climits>
+
+namespace {
+
+enum { SIDE = 128, THREADS = 512, ROWS = 4, COLS = 8, LANES = SIDE / COLS, WARPS = THREADS / 32 };
+
+struct shared {
+    uint32_t most[WARPS][SIDE]; /* of a column, among the rows of a warp */
+    float inverse[SIDE];
+    uint32_t codes[SIDE][SIDE / 4]; /* transposed; see word_of */
+};
+
+/* What a thread holds: 4 rows of 8. */
+struct piece {
+    uint4 row[ROWS];
+};
+
+struct place {
+    int lane, group; /* columns 8 lane, rows 4 group from the tile's corner on */
+    int row, col;    /* of the tile */
+    __device__ place(int row, int col)
+        : lane(threadIdx.x % LANES), group(threadIdx.x / LANES), row(row), col(col) {}
+    __device__ int first_row() const { return row + ROWS * group; }
+    __device__ int first_col() const { return col + COLS * lane; }
+};
+
+__device__ __forceinline__ void values(float (&v)[COLS], uint4 row) {
+    unpack_pair(v, row.x), unpack_pair(v + 2, row.y);
+    unpack_pair(v + 4, row.z), unpack_pair(v + 6, row.w);
+}
+
+/* Rows from `end` on are zero. */
+__device__ __forceinline__ piece read(const bf16 *x, const place &at, size_t ld,
+                                      int end = INT_MAX) {
+    piece p;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+        p.row[i] =
+            at.first_row() + i < end
+                ? *reinterpret_cast<const uint4 *>(x + (at.first_row() + i) * ld + at.first_col())
+                : uint4{0, 0, 0, 0};
+    return p;
+}
+
+__device__ __forceinline__ void write_row(uint8_t *codes, const place &at, int i, size_t ld,
+                                          const float (&v)[COLS], float inverse) {
+    uint2 eight = {fp8_four(v[0] * inverse, v[1] * inverse, v[2] * inverse, v[3] * inverse),
+                   fp8_four(v[4] * inverse, v[5] * inverse, v[6] * inverse, v[7] * inverse)};
+    *reinterpret_cast<uint2 *>(codes + (at.first_row() + i) * ld + at.first_col()) = eight;
+}
+
+/* By rows, a scale for each row of the tile. */
+__device__ __forceinline__ void write_rows(struct fp8_matrix to, const piece &p, const place &at,
+                                           int rows, size_t ld) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        float v[COLS];
+        uint32_t most = 0;
+        values(v, p.row[i]);
+#pragma unroll
+        for (int j = 0; j < COLS; j++) most = max(most, magnitude(v[j]));
+#pragma unroll
+        for (int step = 1; step < LANES; step *= 2)
+            most = max(most, __shfl_xor_sync(~0u, most, step));
+        const fp8_scale s = fp8_scale_of(most);
+        write_row(to.codes, at, i, ld, v, s.inverse);
+        if (at.lane == 0)
+            to.scales[static_cast<size_t>(at.col / SIDE) * rows + at.first_row() + i] = s.scale;
+    }
+}
+
+/* inverse[] of the tile's columns, or of all of it; scales go to scales[0 .. 127], or [0]. */
+__device__ __forceinline__ void scale_columns(shared &s, const piece &p, const place &at,
+                                              int square, float *scales) {
+    uint32_t most[COLS] = {};
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        float v[COLS];
+        values(v, p.row[i]);
+#pragma unroll
+        for (int j = 0; j < COLS; j++) most[j] = max(most[j], magnitude(v[j]));
+    }
+    __syncthreads(); /* who read the last ones is done */
+#pragma unroll
+    for (int j = 0; j < COLS; j++) {
+        most[j] = max(most[j], __shfl_xor_sync(~0u, most[j], LANES));
+        if (threadIdx.x % 32 < LANES) s.most[threadIdx.x / 32][at.lane * COLS + j] = most[j];
+    }
+    __syncthreads();
+    if (threadIdx.x < SIDE) {
+        uint32_t all = 0;
+        for (int w = 0; w < WARPS; w++) all = max(all, s.most[w][threadIdx.x]);
+        if (square) { /* of this warp's columns, and then of all */
+            for (int step = 1; step < 32; step *= 2)
+                all = max(all, __shfl_xor_sync(~0u, all, step));
+            if (threadIdx.x % 32 == 0) s.inverse[threadIdx.x] = __uint_as_float(all);
+            asm volatile("bar.sync 1, 128;" ::: "memory");
+            all = 0;
+            for (int w = 0; w < SIDE / 32; w++) all = max(all, __float_as_uint(s.inverse[32 * w]));
+            asm volatile("bar.sync 1, 128;" ::: "memory");
+        }
+        const fp8_scale scale = fp8_scale_of(all);
+        s.inverse[threadIdx.x] = scale.inverse;
+        if (!square || threadIdx.x == 0) scales[threadIdx.x] = scale.scale;
+    }
+    __syncthreads();
+}
+
+/* Where word `word`, four rows, of a column lies in its line, so that neither the threads that
+ * write words nor those that read four at a time meet in a bank. */
+__device__ __forceinline__ int word_of(int col, int word) {
+    return word ^ 2 * (col / COLS % LANES);
+}
+
+/* Transposed, with the scales of scale_columns: codes[cols, rows]. */
+__device__ __forceinline__ void write_cols(shared &s, uint8_t *codes, const piece &p,
+                                           const place &at, size_t rows) {
+    float v[ROWS][COLS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) values(v[i], p.row[i]);
+#pragma unroll
+    for (int j = 0; j < COLS; j++) {
+        const int col = at.lane * COLS + j;
+        const float inverse = s.inverse[col];
+        s.codes[col][word_of(col, at.group)] =
+            fp8_four(v[0][j] * inverse, v[1][j] * inverse, v[2][j] * inverse, v[3][j] * inverse);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < SIDE * SIDE / 16 / THREADS; i++) {
+        const int q = threadIdx.x + i * THREADS, col = q / (SIDE / 16), part = q % (SIDE / 16);
+        const int first = word_of(col, part * 4); /* its neighbour may come before it */
+        const uint4 four = *reinterpret_cast<const uint4 *>(&s.codes[col][first & ~3]);
+        *reinterpret_cast<uint4 *>(codes + (at.col + col) * rows + at.row + part * 16) =
+            first & 2 ? uint4{four.z, four.w, four.x, four.y} : four;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS, 2)
+    of_rows(struct fp8_matrix by_row, struct fp8_matrix by_col, int square, const bf16 *x,
+            const int32_t *base, const int32_t *last, int there, int rows, int cols) {
+    __shared__ shared s;
+    const place at(blockIdx.y * SIDE, blockIdx.x * SIDE);
+    if (last && at.row >= *last) return;
+    if (base) x += static_cast<size_t>(*base) * cols;
+    const piece p = read(x, at, cols, there);
+    if (by_row.codes) write_rows(by_row, p, at, rows, cols);
+    if (!by_col.codes) return;
+    scale_columns(s, p, at, square,
+                  by_col.scales +
+                      (square ? static_cast<size_t>(blockIdx.y) * (cols / SIDE) + blockIdx.x
+                              : static_cast<size_t>(blockIdx.y) * cols + at.col));
+    write_cols(s, by_col.codes, p, at, rows);
+}
+
+__global__ void __launch_bounds__(THREADS, 2)
+    of_weights(struct fp8_matrix as_is, struct fp8_matrix transposed, const bf16 *w, int N, int K) {
+    __shared__ shared s;
+    __shared__ float scale;
+    const size_t area = static_cast<size_t>(N) * K, e = blockIdx.z, n = blockIdx.y, k = blockIdx.x;
+    const place at(blockIdx.y * SIDE, blockIdx.x * SIDE);
+    const piece p = read(w + e * area, at, K);
+    scale_columns(s, p, at, /*square=*/1, &scale);
+    if (as_is.codes) {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            float v[COLS];
+            values(v, p.row[i]);
+            write_row(as_is.codes + e * area, at, i, K, v, s.inverse[0]);
+        }
+        if (threadIdx.x == 0) as_is.scales[(e * gridDim.y + n) * gridDim.x + k] = scale;
+    }
+    if (!transposed.codes) return;
+    if (threadIdx.x == 0) transposed.scales[(e * gridDim.x + k) * gridDim.y + n] = scale;
+    write_cols(s, transposed.codes + e * area, p, at, N);
+}
+
+/* Two columns, in place: dh becomes h, gate and up their gradients. Returns their part of dp. */
+__device__ __forceinline__ float back_pair(uint32_t &gate, uint32_t &up, uint32_t &dh, float p) {
+    float g[2], u[2], d[2];
+    unpack_pair(g, gate), unpack_pair(u, up), unpack_pair(d, dh);
+    const swiglu_gradient l = swiglu_back(g[0], u[0], p, d[0]),
+                          r = swiglu_back(g[1], u[1], p, d[1]);
+    gate = pack_pair(l.dgate, r.dgate), up = pack_pair(l.dup, r.dup), dh = pack_pair(l.h, r.h);
+    return l.dp + r.dp;
+}
+
+struct swiglu_results {
+    struct fp8_matrix dz_by_row, dz_by_col, h_by_col;
+    float *parts;
+};
+
+__global__ void __launch_bounds__(THREADS, 2)
+    of_swiglu(const swiglu_results out, const bf16 *dh, const bf16 *z, const int32_t *base,
+              const float *p, const int32_t *last, int rows, int F) {
+    __shared__ shared s;
+    const place at(blockIdx.y * SIDE, blockIdx.x * SIDE), up_at(at.row, at.col + F);
+    if (at.row >= *last) return;
+    if (base) z += static_cast<size_t>(*base) * 2 * F;
+    piece d = read(dh, at, F), gate = read(z, at, 2 * static_cast<size_t>(F)),
+          up = read(z, up_at, 2 * static_cast<size_t>(F));
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const float factor = p[at.first_row() + i];
+        float dot = back_pair(gate.row[i].x, up.row[i].x, d.row[i].x, factor);
+        dot += back_pair(gate.row[i].y, up.row[i].y, d.row[i].y, factor);
+        dot += back_pair(gate.row[i].z, up.row[i].z, d.row[i].z, factor);
+        dot += back_pair(gate.row[i].w, up.row[i].w, d.row[i].w, factor);
+        dot = warp_sum(dot, LANES);
+        if (at.lane == 0)
+            out.parts[static_cast<size_t>(blockIdx.x) * rows + at.first_row() + i] = dot;
+    }
+    write_rows(out.dz_by_row, gate, at, rows, 2 * static_cast<size_t>(F));
+    write_rows(out.dz_by_row, up, up_at, rows, 2 * static_cast<size_t>(F));
+    float *const scales = out.dz_by_col.scales + static_cast<size_t>(blockIdx.y) * 2 * F;
+    scale_columns(s, gate, at, /*square=*/0, scales + at.col);
+    write_cols(s, out.dz_by_col.codes, gate, at, rows);
+    scale_columns(s, up, at, /*square=*/0, scales + up_at.col);
+    write_cols(s, out.dz_by_col.codes, up, up_at, rows);
+    scale_columns(s, d, at, /*square=*/1,
+                  out.h_by_col.scales + static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x);
+    write_cols(s, out.h_by_col.codes, d, at, rows);
+}
+
+/* dp[r] = sum of parts[., r], in order */
+__global__ void __launch_bounds__(128)
+    sum_parts(float *dp, const float *parts, const int32_t *last, int rows, int n) {
+    int r = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (r >= *last) return;
+    float sum = 0;
+    for (int i = 0; i < n; i++) sum += parts[static_cast<size_t>(i) * rows + r];
+    dp[r] = sum;
+}
+
+dim3 tiles(int rows, int cols, int n = 1) {
+    assert(rows >= 0 && cols % SIDE == 0);
+    return dim3(cols / SIDE, ceil_div(rows, +SIDE), n);
+}
+
+} // namespace
+
+void quantise_rows(struct fp8_matrix by_row, struct fp8_matrix by_col, int square, const void *x,
+                   struct grouped_rows r, int cols, cudaStream_t stream) {
+    assert(r.rows % SIDE == 0 && aligned16(x));
+    if (r.rows == 0) return;
+    of_rows<<<tiles(r.rows, cols), THREADS, 0, stream>>>(by_row, by_col, square,
+                                                         static_cast<const bf16 *>(x), r.x.base,
+                                                         r.offsets + r.E, r.rows, r.rows, cols);
+    check(cudaGetLastError());
+}
+
+void quantise_dense(struct fp8_matrix by_row, struct fp8_matrix by_col, int square, const void *x,
+                    int N, int cols, cudaStream_t stream) {
+    const int rows = ceil_div(N, +SIDE) * SIDE;
+    assert(aligned16(x));
+    if (N == 0) return;
+    of_rows<<<tiles(rows, cols), THREADS, 0, stream>>>(
+        by_row, by_col, square, static_cast<const bf16 *>(x), nullptr, nullptr, N, rows, cols);
+    check(cudaGetLastError());
+}
+
+void quantise_weights(struct fp8_matrix as_is, struct fp8_matrix transposed, const void *w, int E,
+                      int N, int K, cudaStream_t stream) {
+    assert(N % SIDE == 0 && aligned16(w));
+    of_weights<<<tiles(N, K, E), THREADS, 0, stream>>>(as_is, transposed,
+                                                       static_cast<const bf16 *>(w), N, K);
+    check(cudaGetLastError());
+}
+
+void quantise_swiglu(struct fp8_matrix dz_by_row, struct fp8_matrix dz_by_col,
+                     struct fp8_matrix h_by_col, float *dp, void *parts, const void *dh,
+                     const void *z, const float *p, struct grouped_rows r, int F,
+                     cudaStream_t stream) {
+    assert(r.rows % SIDE == 0 && aligned16(dh) && aligned16(z));
+    if (r.rows == 0) return;
+    const swiglu_results out = {dz_by_row, dz_by_col, h_by_col, static_cast<float *>(parts)};
+    const int32_t *last = r.offsets + r.E;
+    of_swiglu<<<tiles(r.rows, F), THREADS, 0, stream>>>(out, static_cast<const bf16 *>(dh),
+                                                        static_cast<const bf16 *>(z), r.z.base, p,
+                                                        last, r.rows, F);
+    check(cudaGetLastError());
+    sum_parts<<<ceil_div(r.rows, 128), 128, 0, stream>>>(dp, out.parts, last, r.rows, F / SIDE);
+    check(cudaGetLastError());
+}

@@ -1,0 +1,208 @@
+/* Products in eight bits (LOW_FP8_BLOCK) by the grouped kernels: of the experts, and of projections
+ * as of one expert that has all tokens. Operands are rounded on the way into each product, weights
+ * once, in low_weights. An operand that is summed over its rows in one product and over its columns
+ * in another lies in memory both ways, each rounded for itself. */
+#include "config.h"
+#include "backend/cuda.h"
+#include "base/memory.h"
+#include "grouped_fp8.h"
+#include "quantise.h"
+
+/* What low_weights made of the matrix at w. */
+struct copies {
+    const real_t *w;
+    struct fp8_matrix as_is, transposed;
+};
+
+struct cuda_low {
+    struct copies *list;
+    int n, most;
+    void *rooms[N_CUDA_LOW_ROOMS]; /* for operands, from one call to the next at most */
+};
+
+static const struct fp8_matrix none;
+
+/* Its codes, and behind them, from a multiple of 256 bytes on, its scales. */
+static struct fp8_matrix matrix_at(void *p, size_t elements) {
+    return (struct fp8_matrix){p, (float *)((char *)p + (elements + 255) / 256 * 256)};
+}
+
+static struct fp8_matrix room(struct backend *be, enum cuda_low_room which, size_t rows, int cols) {
+    return matrix_at(cuda_state(be)->low->rooms[which], rows * (size_t)cols);
+}
+
+/* ---- weights ---- */
+
+static size_t low_bytes(struct backend *be, int n, int N, int K) {
+    (void)be;
+    return cuda_low_copies(n, N, K);
+}
+
+static struct copies *copies_of(struct cuda_low *low, const real_t *w) {
+    for (int i = 0; i < low->n; i++)
+        if (low->list[i].w == w) return &low->list[i];
+    return NULL;
+}
+
+static struct copies of_weights(struct backend *be, const real_t *w) {
+    struct copies *c = copies_of(cuda_state(be)->low, w);
+    if (!c) die("there are no copies in eight bits of the weights at %p", (const void *)w);
+    return *c;
+}
+
+static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_low *low = s->low;
+    struct copies *c = copies_of(low, w);
+    size_t elements = (size_t)n * (size_t)N * (size_t)K;
+    if (!c) {
+        if (low->n == low->most) {
+            low->most = 2 * low->most + 16;
+            low->list = memory_resize(low->list, (size_t)low->most * sizeof *low->list);
+        }
+        c = &low->list[low->n++];
+    }
+    c->w = w;
+    c->as_is = matrix_at(copies, elements);
+    c->transposed = matrix_at((char *)copies + cuda_low_copies(n, N, K) / 2, elements);
+    quantise_weights(c->as_is, c->transposed, w, n, N, K, s->stream);
+}
+
+/* ---- experts ---- */
+
+static struct grouped_rows rows_of(const struct cuda_state *s, const struct cuda_rows *r) {
+    return (struct grouped_rows){.offsets = r->offsets,
+                                 .E = r->n_local,
+                                 .rows = (int)r->most,
+                                 .multiprocessors = s->product_sms,
+                                 .x = {r->x_base, (int)r->x_most},
+                                 .z = {r->z_base, (int)r->z_most}};
+}
+
+/* The same for an operand that does not lie in the stash. */
+static struct grouped_rows unstashed(struct grouped_rows g) {
+    g.x = g.z = (struct grouped_place){0};
+    return g;
+}
+
+void cuda_low_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
+                 const real_t *up) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    struct grouped_rows g = rows_of(s, &r);
+    int D = r.shape.D, F = r.shape.F;
+    struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r.most, D);
+    quantise_rows(x, none, 0, rows, g, D, s->stream);
+    grouped_fp8_up(s->grouped, z, matrix_at(h, r.most * (size_t)F), x, of_weights(be, up).as_is,
+                   r.row_p, g, D, F, s->stream);
+}
+
+void cuda_low_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
+                   const real_t *down) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    grouped_fp8_forward(s->grouped, y, matrix_at((void *)(uintptr_t)h, r.most * (size_t)r.shape.F),
+                        of_weights(be, down).as_is, rows_of(s, &r), r.shape.D, r.shape.F,
+                        s->stream);
+}
+
+/* The gradient of z stays in the rooms, in eight bits, until cuda_low_up_backward. */
+void cuda_low_down_backward(struct backend *be, struct moe *m, float *dp_rows, float *ddown,
+                            const real_t *dy, const real_t *z, real_t *h, const real_t *down,
+                            int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    struct grouped_rows g = rows_of(s, &r);
+    int D = r.shape.D, F = r.shape.F;
+    struct fp8_matrix dy_rows = room(be, CUDA_LOW_ROWS, r.most, D),
+                      dy_columns = room(be, CUDA_LOW_RESULTS, r.most, D),
+                      h_columns = room(be, CUDA_LOW_COLUMNS, r.most, F);
+    quantise_rows(dy_rows, dy_columns, 0, dy, unstashed(g), D, s->stream);
+    grouped_fp8_forward(s->grouped, h, dy_rows, of_weights(be, down).transposed, g, F, D,
+                        s->stream); /* h holds dh */
+    quantise_swiglu(room(be, CUDA_LOW_ROWS, r.most, 2 * F),
+                    room(be, CUDA_LOW_GRADIENTS, r.most, 2 * F), h_columns, dp_rows, s->scratch, h,
+                    z, r.row_p, g, F, s->stream);
+    grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, accumulate, s->stream);
+}
+
+void cuda_low_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
+                          const real_t *rows, const real_t *up, int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_rows r = cuda_moe_rows(be, m);
+    struct grouped_rows g = rows_of(s, &r);
+    int D = r.shape.D, F = r.shape.F;
+    struct fp8_matrix x = room(be, CUDA_LOW_COLUMNS, r.most, D);
+    grouped_fp8_forward(s->grouped, drows, room(be, CUDA_LOW_ROWS, r.most, 2 * F),
+                        of_weights(be, up).transposed, g, D, 2 * F, s->stream);
+    quantise_rows(none, x, 1, rows, g, D, s->stream);
+    grouped_fp8_weights(s->grouped, dup, room(be, CUDA_LOW_GRADIENTS, r.most, 2 * F), x, g, 2 * F,
+                        D, accumulate, s->stream);
+}
+
+/* ---- projections: of no tokens, where a rank takes part without any ---- */
+
+static struct grouped_rows tokens(const struct cuda_state *s, int N) {
+    int unit = GROUPED_FP8_ROWS;
+    return (struct grouped_rows){
+        .E = 1, .rows = (N + unit - 1) / unit * unit, .multiprocessors = s->product_sms};
+}
+
+void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
+                     int D) {
+    struct cuda_state *s = cuda_state(be);
+    struct grouped_rows g = tokens(s, N);
+    struct fp8_matrix x8 = room(be, CUDA_LOW_ROWS, (size_t)g.rows, D);
+    if (N == 0) return;
+    quantise_dense(x8, none, 0, x, N, D, s->stream);
+    grouped_fp8_dense(s->grouped, y, x8, of_weights(be, w).as_is, g, N, M, D, s->stream);
+}
+
+void cuda_low_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
+                        int M, int D) {
+    struct cuda_state *s = cuda_state(be);
+    struct grouped_rows g = tokens(s, N);
+    struct fp8_matrix dy8 = room(be, CUDA_LOW_ROWS, (size_t)g.rows, M);
+    if (N == 0) return;
+    quantise_dense(dy8, none, 0, dy, N, M, s->stream);
+    grouped_fp8_dense(s->grouped, dx, dy8, of_weights(be, w).transposed, g, N, D, M, s->stream);
+}
+
+void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
+                        int M, int D, int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    struct grouped_rows g = tokens(s, N);
+    struct fp8_matrix dy8 = room(be, CUDA_LOW_GRADIENTS, (size_t)g.rows, M),
+                      x8 = room(be, CUDA_LOW_COLUMNS, (size_t)g.rows, D);
+    if (N == 0) {
+        if (!accumulate) be->zero(be, dw, (size_t)M * (size_t)D * sizeof *dw);
+        return;
+    }
+    quantise_dense(none, dy8, 0, dy, N, M, s->stream);
+    quantise_dense(none, x8, 1, x, N, D, s->stream);
+    grouped_fp8_weights(s->grouped, dw, dy8, x8, g, M, D, accumulate, s->stream);
+}
+
+/* ---- opening ---- */
+
+void cuda_low_reserve(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_low_rooms rooms = cuda_low_rooms_of(&s->work, be->grid->ep_size);
+    if (s->work.low == LOW_NONE) return;
+    s->low = memory_alloc(sizeof *s->low);
+    for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)
+        if (rooms.bytes[i]) s->low->rooms[i] = be->alloc(be, rooms.bytes[i]);
+}
+
+void cuda_low_close(struct backend *be) {
+    struct cuda_low *low = cuda_state(be)->low;
+    if (!low) return;
+    for (int i = 0; i < N_CUDA_LOW_ROOMS; i++) be->release(be, low->rooms[i]);
+    memory_free(low->list);
+    memory_free(low);
+}
+
+void cuda_fill_low(struct backend *be) {
+    be->low_bytes = low_bytes;
+    be->low_weights = low_weights;
+}
