@@ -112,13 +112,13 @@ ok $? 'and a line'
 sed 's/hidden_size: 64, intermediate_size: 32/hidden_size: 128, intermediate_size: 128/' small.yaml >wide.yaml
 eight=precision.recipe=fp8_block
 plan 0 ./wide.yaml --json && cp out bf16 &&
-    plan 0 ./wide.yaml --json $eight && has 'm["eight_bits"] == 2 * 2 * 245760 * 33 / 32' &&
+    plan 0 ./wide.yaml --json $eight && has 'm["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
     has 'm["experts"] == (2 * 256 + 128 + 128) * 896 * 2 and m["exchange"] == 2 * 4 * (5 + 4 + 512 + 896)' &&
     has '[m["workspace"] - b["workspace"] == 2 * 896 * (256 + 128) * 33 / 32 and m["weights"] == b["weights"] and m["other"] == b["other"] and b["eight_bits"] == 0 and m["total"] > b["total"] + m["eight_bits"] for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
 ok $? 'eight bits on a GPU: copies of weights, rows, rooms for operands'
-plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * 245760 * 33 / 32' &&
-    plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * 245760 * 33 / 32 and d["memory"]["full"]["eight_bits"] == 2 * 2 * 245760 * 33 / 32' &&
-    plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2) * 33 / 32' &&
+plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * (245760 + 4 * 256)' &&
+    plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
+    plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight backend=cpu precision.emulate=true && has 'm["eight_bits"] == 0'
 ok $? 'of the layers that have it, with shard full of two, of half of the experts, and none on the CPU'
 plan 0 ./wide.yaml precision.recipe=auto8 && grep -q '^eight bits  *fp8_block, in layers 0 to 1 of 0 to 1$' out && grep -q '^  weights in eight bits  ' out

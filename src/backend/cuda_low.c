@@ -148,24 +148,25 @@ static struct grouped_rows tokens(const struct cuda_state *s, int N) {
         .E = 1, .rows = (N + unit - 1) / unit * unit, .multiprocessors = s->product_sms};
 }
 
-void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
-                     int D) {
+/* y[N, M] = x[N, D] w^T */
+static void project(struct backend *be, real_t *y, const real_t *x, struct fp8_matrix w, int N,
+                    int M, int D) {
     struct cuda_state *s = cuda_state(be);
     struct grouped_rows g = tokens(s, N);
     struct fp8_matrix x8 = room(be, CUDA_LOW_ROWS, (size_t)g.rows, D);
     if (N == 0) return;
     quantise_dense(x8, none, 0, x, N, D, s->stream);
-    grouped_fp8_dense(s->grouped, y, x8, of_weights(be, w).as_is, g, N, M, D, s->stream);
+    grouped_fp8_dense(s->grouped, y, x8, w, g, N, M, D, s->stream);
+}
+
+void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
+                     int D) {
+    project(be, y, x, of_weights(be, w).as_is, N, M, D);
 }
 
 void cuda_low_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
                         int M, int D) {
-    struct cuda_state *s = cuda_state(be);
-    struct grouped_rows g = tokens(s, N);
-    struct fp8_matrix dy8 = room(be, CUDA_LOW_ROWS, (size_t)g.rows, M);
-    if (N == 0) return;
-    quantise_dense(dy8, none, 0, dy, N, M, s->stream);
-    grouped_fp8_dense(s->grouped, dx, dy8, of_weights(be, w).transposed, g, N, D, M, s->stream);
+    project(be, dx, dy, of_weights(be, w).transposed, N, D, M);
 }
 
 void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,

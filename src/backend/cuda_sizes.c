@@ -104,10 +104,13 @@ int cuda_row_unit(int grouped, enum low low) {
     return low != LOW_NONE ? GROUPED_FP8_ROWS : grouped ? GROUPED_ROWS : 1;
 }
 
-/* Codes, and a scale for each 128 of them at most, which begin at a multiple of 256 bytes. */
+/* Codes, and a scale for each `block` of them at most, which begin at a multiple of 256 bytes. */
+static size_t low_codes(size_t elements, size_t block) {
+    return (elements + 255) / 256 * 256 + (elements / block * sizeof(float) + 255) / 256 * 256;
+}
+
 static size_t low_matrix(size_t rows, size_t cols) {
-    size_t elements = rows * cols;
-    return (elements + 255) / 256 * 256 + elements / GROUPED_FP8_UNIT * sizeof(float);
+    return low_codes(rows * cols, GROUPED_FP8_UNIT);
 }
 
 struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
@@ -129,7 +132,8 @@ struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
 }
 
 size_t cuda_low_copies(int n, int N, int K) {
-    return 2 * ((low_matrix((size_t)n * (size_t)N, (size_t)K) + 255) / 256 * 256);
+    return 2 * low_codes((size_t)n * (size_t)N * (size_t)K,
+                         (size_t)GROUPED_FP8_UNIT * GROUPED_FP8_UNIT);
 }
 
 static size_t least(int a, int b) {
