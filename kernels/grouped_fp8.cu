@@ -15,6 +15,7 @@ cudaError_t grouped_gemm::prepare_fp8(struct grouped *g) {
 /* [rows, cols], boxes of 128 columns and `tall` rows */
 static CUtensorMap by_rows(const struct grouped *g, struct fp8_matrix x, int rows, int cols,
                            int tall) {
+    assert(rows % FP8_DEPTH == 0 && cols % FP8_DEPTH == 0);
     return tensor_map(g->encode, element::byte, x.codes,
                       {{size(cols), 1, FP8_DEPTH}, {size(rows), size(cols), tall}});
 }

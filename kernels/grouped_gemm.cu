@@ -146,7 +146,7 @@ void grouped_backward(struct grouped *g, void *dx, const void *dz, const void *w
 void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void *parts,
                            const void *dy, const void *z, const void *down, const float *p,
                            struct grouped_rows r, int D, int F, cudaStream_t stream) {
-    assert(D % GROUPED_UNIT == 0 && F % GROUPED_UNIT == 0);
+    assert(r.offsets && D % GROUPED_UNIT == 0 && F % GROUPED_UNIT == 0);
     maps m;
     work w = work_of(r);
     m.a = by_rows(g, dy, r.rows, D, 64);

@@ -24,7 +24,7 @@ struct grouped_place {
 };
 
 /* The rows of the experts: expert e has offsets[e] .. offsets[e + 1] - 1, offsets[E + 1] on the
- * device and multiples of GROUPED_ROWS (NULL: E is 1, and all rows are its), offsets[E] <= rows, E
+ * device and multiples of GROUPED_ROWS (NULL, in eight bits alone: E is 1, and all rows are its), offsets[E] <= rows, E
  * at most GROUPED_EXPERTS. Rows that pad an expert's are zero in every operand, and p is finite
  * there; so are then the results. Rows from offsets[E] on are neither read nor written. x and z:
  * places of the operands that have these names below, dz being z; all others begin at 0. */

@@ -12,7 +12,7 @@ namespace {
 
 enum { SIDE = 128, THREADS = 512, ROWS = 4, COLS = 8, LANES = SIDE / COLS, WARPS = THREADS / 32 };
 
-struct shared {
+struct __align__(16) shared {
     uint32_t most[WARPS][SIDE]; /* of a column, among the rows of a warp */
     float inverse[SIDE];
     uint32_t codes[SIDE][SIDE / 4]; /* transposed; see word_of */
@@ -249,7 +249,7 @@ dim3 tiles(int rows, int cols, int n = 1) {
 
 void quantise_rows(struct fp8_matrix by_row, struct fp8_matrix by_col, int square, const void *x,
                    struct grouped_rows r, int cols, cudaStream_t stream) {
-    assert(r.rows % SIDE == 0 && aligned16(x));
+    assert(r.offsets && r.rows % SIDE == 0 && aligned16(x));
     if (r.rows == 0) return;
     of_rows<<<tiles(r.rows, cols), THREADS, 0, stream>>>(by_row, by_col, square,
                                                          static_cast<const bf16 *>(x), r.x.base,
@@ -279,7 +279,7 @@ void quantise_swiglu(struct fp8_matrix dz_by_row, struct fp8_matrix dz_by_col,
                      struct fp8_matrix h_by_col, float *dp, void *parts, const void *dh,
                      const void *z, const float *p, struct grouped_rows r, int F,
                      cudaStream_t stream) {
-    assert(r.rows % SIDE == 0 && aligned16(dh) && aligned16(z));
+    assert(r.offsets && r.rows % SIDE == 0 && aligned16(dh) && aligned16(z));
     if (r.rows == 0) return;
     const swiglu_results out = {dz_by_row, dz_by_col, h_by_col, static_cast<float *>(parts)};
     const int32_t *last = r.offsets + r.E;

@@ -103,8 +103,8 @@ if hopper; then
 model.hidden_size is 64: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU|precision.recipe=fp8_block model.intermediate_size=128
 model.intermediate_size is 192: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU|precision.recipe=auto8 model.hidden_size=128 model.intermediate_size=192
 2 . model.num_key_value_heads . model.head_dim is 64: with a precision.recipe of eight bits it must be a multiple of 128 on a GPU|precision.recipe=fp8_block $wide model.num_key_value_heads=1
-precision.recipe: it takes engine.experts grouped: engine.experts says so|precision.recipe=fp8_block $wide engine.experts=cublaslt
-precision.recipe is 'mxfp8', which this version does not compute on GPUs of compute capability 9.0: precision.recipe=bf16 is fast there|precision.recipe=mxfp8 precision.emulate=true $wide
+precision.recipe: the grouped kernels compute in eight bits, and cannot here: engine.experts says so|precision.recipe=fp8_block $wide engine.experts=cublaslt
+precision.recipe is 'mxfp8', which this version does not compute on GPUs of compute capability 9.0: precision.recipe=fp8_block is fast there|precision.recipe=mxfp8 precision.emulate=true $wide
 EOT
     }
 fi

@@ -1,6 +1,7 @@
 /* Eight bits in a model: which keys are served where, which products of a step are in it, copies of
  * weights that follow them, and a NaN that gets through it. On two ranks: the copies. */
 #include "config.h"
+#include "model/low_copies.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "model/low.h"

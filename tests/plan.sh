@@ -131,8 +131,8 @@ model.intermediate_size is 64|model.intermediate_size=64
 model.num_attention_heads * model.head_dim is 64|model.head_dim=16
 2 * model.num_key_value_heads * model.head_dim is 64|model.num_key_value_heads=1
 EOT
-refused 78 'precision.recipe: it takes engine.experts grouped: engine.experts says so' ./wide.yaml $eight engine.experts=cublaslt
-refused 78 "precision.recipe is 'mxfp8', which this version does not compute on GPUs of compute capability 9.0: precision.recipe=bf16 is fast there" ./small.yaml precision.recipe=mxfp8 precision.emulate=true
+refused 78 'precision.recipe: the grouped kernels compute in eight bits, and cannot here: engine.experts says so' ./wide.yaml $eight engine.experts=cublaslt
+refused 78 "precision.recipe is 'mxfp8', which this version does not compute on GPUs of compute capability 9.0: precision.recipe=fp8_block is fast there" ./small.yaml precision.recipe=mxfp8 precision.emulate=true
 plan 0 ./small.yaml 'train.freeze=*.experts.*' --ranks 2 --json && has 'sent["expert_gradients"] == 0 and sent["expert_weights"] == 0'
 ok $? 'frozen experts are not sent'
 # of gradients there is room for one frozen tensor, the experts' gate and up

@@ -100,13 +100,14 @@ struct adamw {
  * values: E4M3 (formats.h) in blocks that share a scale, cut off where the matrix ends, begun anew
  * with each expert's first row.
  *
- *     LOW_FP8_BLOCK  scales FORMAT_FP32; in products with weights activations and gradients 1 x 128,
- *                    the 128 along the sum, and weights 128 x 128; in gradients of weights the
- *                    gradient 1 x 128, down the tokens, and the activation 128 x 128
- *     LOW_MXFP8      scales FORMAT_E8M0; all operands 1 x 32, the 32 along the sum
+ *     LOW_FP8_BLOCK  scales FORMAT_FP32; in products with weights activations and gradients 1 x
+ * 128, the 128 along the sum, and weights 128 x 128; in gradients of weights the gradient 1 x 128,
+ * down the tokens, and the activation 128 x 128 LOW_MXFP8      scales FORMAT_E8M0; all operands 1 x
+ * 32, the 32 along the sum
  *
  * What is summed over its rows in one product and its columns in another is rounded for each from
- * the values themselves. Sums are FP32, and so is what is added to. */
+ * the values themselves (on a GPU h once from FP32, once from BF16). Sums are FP32, and so is what
+ * is added to. */
 enum low { LOW_NONE, LOW_FP8_BLOCK, LOW_MXFP8 };
 
 /* How devices compute in a recipe: not at all, as they can, or in units for it. */
@@ -223,8 +224,8 @@ struct backend {
     void (*profile)(struct backend *be, int on);
 
     /* ---- weights in eight bits ---- */
-    /* Bytes of the copies of weights w[n, N, K] that products in the recipe of reserve take; 0: they
-     * take the weights. */
+    /* Bytes of the copies of weights w[n, N, K] that products in the recipe of reserve take; 0:
+     * they take the weights. */
     size_t (*low_bytes)(struct backend *be, int n, int N, int K);
     /* copies, of as many bytes, become those of the weights at w, for the products that follow;
      * anew whenever the weights have changed. Nothing where low_bytes is 0. */

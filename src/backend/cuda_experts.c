@@ -80,7 +80,9 @@ static void without_grouped(struct backend *be, const char *why) {
     grouped_close(s->grouped);
     s->grouped = NULL;
     if (be->grid->rank == 0 && s->work.low != LOW_NONE)
-        die_user(EXIT_CONFIG, "precision.recipe: it takes engine.experts grouped: %s", why);
+        die_user(EXIT_CONFIG,
+                 "precision.recipe: the grouped kernels compute in eight bits, and cannot here: %s",
+                 why);
     if (be->grid->rank == 0 && asked == EXPERTS_GROUPED)
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
     if (asked == EXPERTS_AUTO) log_info("experts", "cublaslt, not grouped: %s", why);

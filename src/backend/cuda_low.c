@@ -7,8 +7,9 @@
 #include "base/memory.h"
 #include "grouped_fp8.h"
 #include "quantise.h"
+#include <assert.h>
 
-/* What low_weights made of the matrix at w. */
+/* What low_weights made of the matrix at w; of one that is no longer there it stays, unused. */
 struct copies {
     const real_t *w;
     struct fp8_matrix as_is, transposed;
@@ -190,6 +191,7 @@ void cuda_low_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_low_rooms rooms = cuda_low_rooms_of(&s->work, be->grid->ep_size);
     if (s->work.low == LOW_NONE) return;
+    assert(!s->low);
     s->low = memory_alloc(sizeof *s->low);
     for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)
         if (rooms.bytes[i]) s->low->rooms[i] = be->alloc(be, rooms.bytes[i]);

@@ -55,7 +55,7 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
 int cuda_row_unit(int grouped, enum low low);
 
 /* How GPUs of this compute capability (90 for 9.0) compute in a recipe of eight bits. The one place
- * that says so: config's refusals and `regulon plan` go by it. */
+ * that says so: model/low.c's refusals and `regulon plan` go by it. */
 enum low_way cuda_low_way(int capability, enum low low);
 
 /* Arrays of struct moe, and the largest R. */

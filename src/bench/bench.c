@@ -10,6 +10,7 @@
 #include "bench/options.h"
 #include "bench/routing.h"
 #include "bench/steps.h"
+#include "grouped_sizes.h"
 #include "train/run.h"
 #include <errno.h>
 #include <stdio.h>
@@ -83,8 +84,11 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
         routing_weights(o->routing, weights, z->E);
         struct gemm_wish wish = {
             .routing = o->routing, .only = o->only, .weights = weights, .seconds = o->seconds};
-        if (low && (z->D % 128 || z->F % 128))
-            die_user(EXIT_CONFIG, "bench gemm: in eight bits both widths are multiples of 128");
+        if (low && (z->D % GROUPED_FP8_UNIT || z->F % GROUPED_FP8_UNIT))
+            die_user(EXIT_CONFIG,
+                     "bench gemm: in eight bits widths are multiples of %d; the shape has %d and "
+                     "%d: --shape gives others",
+                     GROUPED_FP8_UNIT, z->D, z->F);
         if (low)
             gemm_low_run(be, z, &wish, csv);
         else

@@ -9,6 +9,7 @@
 #include "bench/routing.h"
 #include "grouped_fp8.h"
 #include "quantise.h"
+#include <math.h>
 #include <string.h>
 
 /* Letters as in grouped_gemm.h, and the same matrices in eight bits, by rows (8) and by columns (t,
@@ -127,6 +128,7 @@ static void run_dense(void *context) {
                : p->lie == ROWS_NT && up  ? b->zed.at[1]
                : p->lie == ROWS_NN && !up ? b->h.at[1]
                                           : b->dy.at[1];
+#if CUBLAS_VERSION >= 120900
     float one = 1, beta = (float)p->add;
     cublasLtMatmulDescSetAttribute(c->what, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w.scales,
                                    sizeof w.scales);
@@ -135,10 +137,14 @@ static void run_dense(void *context) {
     if (cublasLtMatmul(b->lt, c->what, &one, w.codes, c->w, a.codes, c->a, &beta, to, c->c, to,
                        c->c, &c->how, b->work, WORK, stream(b)) != CUBLAS_STATUS_SUCCESS)
         die("cublasLtMatmul in eight bits");
+#else
+    (void)a, (void)w, (void)to;
+#endif
 }
 
 /* 1: cuBLASLt has it; row-major matrices are its column-major ones transposed. */
 static int dense_open(struct call *c) {
+#if CUBLAS_VERSION >= 120900 /* the first with such scales */
     struct bed *b = c->b;
     int M, N, K, n = 0;
     size_t room = WORK;
@@ -146,7 +152,7 @@ static int dense_open(struct call *c) {
     cublasLtMatmulMatrixScale_t square = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
                                 line = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     cublasLtMatmulPreference_t wish;
-    cublasLtMatmulHeuristicResult_t found;
+    cublasLtMatmulHeuristicResult_t found = {0};
     dense_sizes(b, c->p, &M, &N, &K);
     cublasLtMatmulDescCreate(&c->what, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     cublasLtMatmulDescSetAttribute(c->what, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
@@ -170,9 +176,14 @@ static int dense_open(struct call *c) {
     cublasLtMatmulPreferenceDestroy(wish);
     c->how = found.algo;
     return status == CUBLAS_STATUS_SUCCESS && n > 0;
+#else
+    (void)c;
+    return 0;
+#endif
 }
 
 static void dense_close(struct call *c) {
+    if (!c->what) return;
     cublasLtMatrixLayoutDestroy(c->a);
     cublasLtMatrixLayoutDestroy(c->w);
     cublasLtMatrixLayoutDestroy(c->c);
@@ -284,12 +295,16 @@ static void time_product(struct bed *b, const struct product *p, const struct ge
            flops = 2.0 * (double)b->useful * b->z.D * b->z.F * (p->is_up ? 2 : 1);
     contest(list, dense ? 3 : 2, wish->seconds, s);
     for (int k = 0; k < (dense ? 3 : 2); k++) rate[k] = flops / s[k] / 1e12;
-    printf("%-26s %8.1f %8.1f %8.1f %8.3f %8.3f\n", p->name, rate[0], rate[2], rate[1],
-           dense ? rate[0] / rate[2] : 0, rate[0] / rate[1]);
+    printf("%-26s %8.1f ", p->name, rate[0]);
+    if (dense)
+        printf("%8.1f %8.1f %8.3f ", rate[2], rate[1], rate[0] / rate[2]);
+    else
+        printf("%8s %8.1f %8s ", "-", rate[1], "-");
+    printf("%8.3f\n", rate[0] / rate[1]);
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,\"%s\",%.2f,%.2f,%.2f\n", wish->routing, p->name, rate[0], rate[2],
-                rate[1]);
+        fprintf(csv, dense ? "%s,\"%s\",%.2f,%.2f,%.2f\n" : "%s,\"%s\",%.2f,%.0f,%.2f\n",
+                wish->routing, p->name, rate[0], dense ? rate[2] : NAN, rate[1]);
     dense_close(&c);
 }
 

@@ -45,21 +45,23 @@ char *low_settle(struct config *c, int capability) {
     enum low low = known ? low_recipe(c) : LOW_NONE;
     enum low_way way = low == LOW_NONE ? LOW_FAST : backend_low_way(capability, low);
     char *here = devices(capability), *problem = NULL;
-    const char *other = capability ? "bf16" : "fp32";
+    const char *other = backend_low_way(capability, LOW_FP8_BLOCK) == LOW_FAST ? "fp8_block"
+                        : capability                                           ? "bf16"
+                                                                               : "fp32";
     if (!known)
         problem = memory_format("precision.recipe is 'auto8', and there is no recipe of eight bits "
                                 "for %s: mxfp8 is for GPUs of compute capability 10.x, fp8_block "
-                                "for 9.0, bf16 for others",
+                                "for 9.0, bf16 for other GPUs, fp32 for the CPU",
                                 here);
     else if (way == LOW_LACKING)
         problem = memory_format("precision.recipe is '%s'%s, which this version does not compute "
                                 "on %s: precision.recipe=%s is fast there",
                                 names[low], auto8 ? " (by auto8)" : "", here, other);
     else if (way == LOW_EMULATED && !c->precision.emulate)
-        problem = memory_format("precision.recipe is '%s'%s, which %s cannot compute fast: "
+        problem = memory_format("precision.recipe is '%s', which %s cannot compute fast: "
                                 "precision.emulate=true gives the same numbers slowly, "
                                 "precision.recipe=%s is fast",
-                                names[low], auto8 ? " (by auto8)" : "", here, other);
+                                names[low], here, other);
     memory_free(here);
     return problem;
 }

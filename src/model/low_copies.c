@@ -1,6 +1,5 @@
-/* Copies of weights in eight bits. A matrix that is kept whole has its own; one that comes for a
- * while (stage.h) has those of its room. */
 #include "config.h"
+#include "model/low_copies.h"
 #include "base/memory.h"
 #include "model/block.h"
 

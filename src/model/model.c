@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "model/block.h"
 #include "model/low.h"
+#include "model/low_copies.h"
 #include "model/recompute.h"
 #include "model/stage.h"
 

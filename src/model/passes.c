@@ -3,6 +3,7 @@
 #include "model/model.h"
 #include "grid/watchdog.h"
 #include "model/block.h"
+#include "model/low_copies.h"
 #include "model/recompute.h"
 #include "model/stage.h"
 #include <assert.h>

@@ -5,6 +5,7 @@
 #include "model/stage.h"
 #include "base/memory.h"
 #include "model/block.h"
+#include "model/low_copies.h"
 #include <assert.h>
 
 enum { MOST = 9 }; /* tensors of a stage */

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "checkpoint/state.h"
 #include "data/loader.h"
-#include "model/low.h"
+#include "model/low_copies.h"
 #include "model/model.h"
 #include "model/stage.h"
 #include "optim/optimizer.h"

@@ -124,12 +124,13 @@ static void refuse_engines(const struct plan *p, struct config *c) {
     if (o.attention == ATTENTION_CUDNN &&
         !cuda_cudnn_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
-    if ((w.low != LOW_NONE || o.experts == EXPERTS_GROUPED) &&
-        !cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
+    int grouped = cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why);
+    if (w.low != LOW_NONE && !grouped)
         die_user(EXIT_CONFIG,
-                 w.low != LOW_NONE ? "precision.recipe: it takes engine.experts grouped: %s"
-                                   : "engine.experts: grouped: %s",
+                 "precision.recipe: the grouped kernels compute in eight bits, and cannot here: %s",
                  why);
+    if (o.experts == EXPERTS_GROUPED && !grouped)
+        die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
     if (o.exchange == EXCHANGE_PEER && g.ep_size > 1 &&
         !cuda_peer_serves(&w, &g, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.exchange: peer: %s", why);
@@ -166,7 +167,8 @@ static struct plan plan_of(struct config *c, const struct request *r) {
 }
 
 static struct plan_rates rates_of(const struct plan *p, const struct request *r) {
-    struct plan_rates rates = plan_rates_h200(loader_capacity(p->config));
+    struct plan_rates rates =
+        plan_rates_h200(loader_capacity(p->config), low_recipe(p->config) != LOW_NONE);
     if (r->tflops > 0) rates.flops = r->tflops * 1e12;
     if (r->link_gb > 0) rates.link = r->link_gb * 1e9;
     if (r->network_gb > 0) rates.network = r->network_gb * 1e9;

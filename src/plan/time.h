@@ -17,7 +17,7 @@ struct plan_rates {
 
 /* An H200 with Mixtral's shape in BF16 and so many tokens a micro-batch, NVLink, a 400 Gbit/s
  * adapter for each GPU. */
-struct plan_rates plan_rates_h200(int tokens);
+struct plan_rates plan_rates_h200(int tokens, int low);
 
 enum plan_phase {
     PLAN_PASSES,          /* forward and backward, layers made again included */

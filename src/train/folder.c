@@ -85,12 +85,12 @@ void folder_write_used(const struct config *c, const char *text) {
 /* Keys that a finished run may be asked for again with: where and how it runs, not what it
  * computes. */
 static int may_change(const char *key, int goes_on) {
-    static const char *const free_keys[] = {"num_train_steps", "backend", "engine.", "memory.",
-                                            "parallelism.", "precision.", "checkpoint.", "logger.",
-                                            "profiler.", "train.", "validation.", "watchdog.",
-                                            /* and of a run that goes on: */
-                                            "optimizer.", "scheduler.", "dataset.read_ahead"};
-    enum { N = sizeof free_keys / sizeof *free_keys, FINISHED = N - 3 };
+    static const char *const free_keys[] = {
+        "num_train_steps", "backend", "engine.", "memory.", "parallelism.", "checkpoint.",
+        "logger.", "profiler.", "train.", "validation.", "watchdog.",
+        /* and of a run that goes on: */
+        "optimizer.", "scheduler.", "dataset.read_ahead", "precision."};
+    enum { N = sizeof free_keys / sizeof *free_keys, FINISHED = N - 4 };
     for (int i = 0; i < (goes_on ? N : FINISHED); i++)
         if (strncmp(key, free_keys[i], strlen(free_keys[i])) == 0) return 1;
     return 0;
