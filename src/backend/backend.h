@@ -100,10 +100,10 @@ struct adamw {
  * values: E4M3 (formats.h) in blocks that share a scale, cut off where the matrix ends, begun anew
  * with each expert's first row.
  *
- *     LOW_FP8_BLOCK  scales FORMAT_FP32; in products with weights activations and gradients 1 x
- * 128, the 128 along the sum, and weights 128 x 128; in gradients of weights the gradient 1 x 128,
- * down the tokens, and the activation 128 x 128 LOW_MXFP8      scales FORMAT_E8M0; all operands 1 x
- * 32, the 32 along the sum
+ *     LOW_FP8_BLOCK  scales FORMAT_FP32. In products with weights activations and gradients have
+ *                    1 x 128, the 128 along the sum, and weights 128 x 128; in gradients of
+ *                    weights the gradient 1 x 128, down the tokens, and the activation 128 x 128
+ *     LOW_MXFP8      scales FORMAT_E8M0. All operands 1 x 32, the 32 along the sum
  *
  * What is summed over its rows in one product and its columns in another is rounded for each from
  * the values themselves (on a GPU h once from FP32, once from BF16). Sums are FP32, and so is what
