@@ -54,8 +54,8 @@ for recipe in fp8_block mxfp8; do
         regulon 1 $train checkpoint.ckpt_dir=late num_train_steps=24 parallelism.ep_size=1 $eight >/dev/null
         [ $? = 78 ] && grep -q 'precision.recipe' err
         ok $? "$recipe: a run that is finished is not one of another recipe"
-        timeout -s KILL 100 "$regulon" eval $recipe $held_out >plain 2>err && said "$recipe, emulated, in layers 0 to 1 of 0 to 1" &&
-            timeout -s KILL 100 "$regulon" eval $recipe $held_out precision.recipe=fp32 >other 2>err && ! said '.*' && ! cmp -s plain other
+        timeout -s KILL 100 "$regulon" eval $recipe $held_out --json >plain 2>err && said "$recipe, emulated, in layers 0 to 1 of 0 to 1" &&
+            timeout -s KILL 100 "$regulon" eval $recipe $held_out --json precision.recipe=fp32 >other 2>err && ! said '.*' && ! cmp -s plain other
         ok $? "$recipe: eval takes the run's recipe, or another"
     }
     for folder in again parts out first last two twice one moved late; do rm -rf $folder $folder.out; done
