@@ -206,7 +206,7 @@ template <int PRODUCT> struct fp8_results {
     }
 
     static __device__ __forceinline__ float as_bf16(float x) {
-        return __uint_as_float(pack_pair(0, x) & 0xffff0000u);
+        return high(pack_pair(0, x));
     }
 
     __device__ __forceinline__ void store(float (&v)[2][64], const tile &t, int row,

@@ -3,22 +3,13 @@
 #include "grouped_gemm.h"
 #include "grouped_kernel.cuh"
 #include "grouped_launch.cuh"
+#include "parts.cuh"
 
 namespace grouped_gemm {
 
 /* 1 if the code that runs on this device has the instructions. */
 static __global__ void probe(int *can) {
     *can = HOPPER;
-}
-
-/* dp[r] = sum of parts[., r], in order */
-static __global__ void __launch_bounds__(128)
-    sum_parts(float *dp, const float *parts, const int32_t *offsets, int E, int rows, int n) {
-    int r = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (r >= offsets[E]) return;
-    float sum = 0;
-    for (int i = 0; i < n; i++) sum += parts[static_cast<size_t>(i) * rows + r];
-    dp[r] = sum;
 }
 
 } // namespace grouped_gemm
@@ -156,9 +147,7 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
     w.p = p, w.dp = static_cast<float *>(parts), w.base[1] = r.z.base;
     w.steps = D / TILE_DEPTH, w.tiles_wide = ceil_div(F, +TILE_COLS);
     launch(g, r.multiprocessors, stream, grouped_gemm_kernel<DOWN_BACKWARD>, m, w);
-    sum_parts<<<ceil_div(r.rows, 128), 128, 0, stream>>>(dp, w.dp, r.offsets, r.E, r.rows,
-                                                         w.tiles_wide);
-    check(cudaGetLastError());
+    sum_parts(dp, w.dp, r, w.tiles_wide, stream);
 }
 
 void grouped_weights(struct grouped *g, float *dw, const void *dz, const void *x,

@@ -4,6 +4,7 @@
  * columns. */
 #include "quantise.h"
 #include "fp8.cuh"
+#include "parts.cuh"
 #include "swiglu.cuh"
 #include "vector.cuh"
 #include <climits>
@@ -230,16 +231,6 @@ __global__ void __launch_bounds__(THREADS, 2)
     write_cols(s, out.h_by_col.codes, d, at, rows);
 }
 
-/* dp[r] = sum of parts[., r], in order */
-__global__ void __launch_bounds__(128)
-    sum_parts(float *dp, const float *parts, const int32_t *last, int rows, int n) {
-    int r = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (r >= *last) return;
-    float sum = 0;
-    for (int i = 0; i < n; i++) sum += parts[static_cast<size_t>(i) * rows + r];
-    dp[r] = sum;
-}
-
 dim3 tiles(int rows, int cols, int n = 1) {
     assert(rows >= 0 && cols % SIDE == 0);
     return dim3(cols / SIDE, ceil_div(rows, +SIDE), n);
@@ -287,6 +278,5 @@ void quantise_swiglu(struct fp8_matrix dz_by_row, struct fp8_matrix dz_by_col,
                                                         static_cast<const bf16 *>(z), r.z.base, p,
                                                         last, r.rows, F);
     check(cudaGetLastError());
-    sum_parts<<<ceil_div(r.rows, 128), 128, 0, stream>>>(dp, out.parts, last, r.rows, F / SIDE);
-    check(cudaGetLastError());
+    sum_parts(dp, out.parts, r, F / SIDE, stream);
 }

@@ -80,7 +80,7 @@ static inline size_t lay_out_rows(struct round r, int unit, int64_t **counts, in
     int32_t *at = *offsets = memory_alloc_array((size_t)r.E + 1, sizeof *at);
     routing_weights(r.routing, weights, r.E);
     routing_counts(weights, n, r.E, r.rows);
-    for (int e = 0; e < r.E; e++) at[e + 1] = at[e] + (int32_t)((n[e] + unit - 1) / unit * unit);
+    routing_offsets(n, at, r.E, unit);
     memory_free(weights);
     return (size_t)at[r.E];
 }

@@ -109,6 +109,12 @@ void cuda_experts_reserve(struct backend *be);
 const char *cuda_experts_name(const struct backend *be);
 void cuda_experts_close(struct backend *be);
 void cuda_fill_grouped(struct backend *be);
+/* What the grouped kernels are told of rows: of operands that lie by themselves, or, where there is
+ * a stash, of x and z in it. */
+struct grouped_rows;
+struct cuda_rows;
+struct grouped_rows cuda_grouped_rows(const struct backend *be, const struct cuda_rows *r);
+struct grouped_rows cuda_stashed_rows(const struct backend *be, const struct cuda_rows *r);
 
 /* The same in eight bits, for be->low, and projections. */
 void cuda_fill_low(struct backend *be);

@@ -4,16 +4,15 @@
 #include "backend/cuda.h"
 #include "grouped_gemm.h"
 
-static struct grouped_rows rows_of(const struct cuda_state *s, const struct cuda_rows *r) {
+struct grouped_rows cuda_grouped_rows(const struct backend *be, const struct cuda_rows *r) {
     return (struct grouped_rows){.offsets = r->offsets,
                                  .E = r->n_local,
                                  .rows = (int)r->most,
-                                 .multiprocessors = s->product_sms};
+                                 .multiprocessors = cuda_state(be)->product_sms};
 }
 
-/* The same, where x and z lie in the stash. */
-static struct grouped_rows stashed(const struct cuda_state *s, const struct cuda_rows *r) {
-    struct grouped_rows g = rows_of(s, r);
+struct grouped_rows cuda_stashed_rows(const struct backend *be, const struct cuda_rows *r) {
+    struct grouped_rows g = cuda_grouped_rows(be, r);
     g.x = (struct grouped_place){r->x_base, (int)r->x_most};
     g.z = (struct grouped_place){r->z_base, (int)r->z_most};
     return g;
@@ -27,7 +26,7 @@ static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, 
         cuda_low_up(be, m, z, h, rows, up);
         return;
     }
-    grouped_up(s->grouped, z, h, rows, up, r.row_p, stashed(s, &r), r.shape.D, r.shape.F,
+    grouped_up(s->grouped, z, h, rows, up, r.row_p, cuda_stashed_rows(be, &r), r.shape.D, r.shape.F,
                s->stream);
 }
 
@@ -39,7 +38,8 @@ static void experts_down(struct backend *be, struct moe *m, real_t *y, const rea
         cuda_low_down(be, m, y, h, down);
         return;
     }
-    grouped_forward(s->grouped, y, h, down, rows_of(s, &r), r.shape.D, r.shape.F, s->stream);
+    grouped_forward(s->grouped, y, h, down, cuda_grouped_rows(be, &r), r.shape.D, r.shape.F,
+                    s->stream);
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
@@ -52,9 +52,9 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
         return;
     }
     grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p,
-                          stashed(s, &r), r.shape.D, r.shape.F, s->stream);
-    grouped_weights(s->grouped, ddown, dy, h, rows_of(s, &r), r.shape.D, r.shape.F, accumulate,
-                    s->stream);
+                          cuda_stashed_rows(be, &r), r.shape.D, r.shape.F, s->stream);
+    grouped_weights(s->grouped, ddown, dy, h, cuda_grouped_rows(be, &r), r.shape.D, r.shape.F,
+                    accumulate, s->stream);
 }
 
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
@@ -66,10 +66,10 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
         cuda_low_up_backward(be, m, drows, dup, rows, up, accumulate);
         return;
     }
-    grouped_backward(s->grouped, drows, dz, up, stashed(s, &r), 2 * r.shape.F, r.shape.D,
+    grouped_backward(s->grouped, drows, dz, up, cuda_stashed_rows(be, &r), 2 * r.shape.F, r.shape.D,
                      s->stream);
-    grouped_weights(s->grouped, dup, dz, rows, stashed(s, &r), 2 * r.shape.F, r.shape.D, accumulate,
-                    s->stream);
+    grouped_weights(s->grouped, dup, dz, rows, cuda_stashed_rows(be, &r), 2 * r.shape.F, r.shape.D,
+                    accumulate, s->stream);
 }
 
 void cuda_fill_grouped(struct backend *be) {

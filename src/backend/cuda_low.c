@@ -71,26 +71,11 @@ static void low_weights(struct backend *be, void *copies, const real_t *w, int n
 
 /* ---- experts ---- */
 
-static struct grouped_rows rows_of(const struct cuda_state *s, const struct cuda_rows *r) {
-    return (struct grouped_rows){.offsets = r->offsets,
-                                 .E = r->n_local,
-                                 .rows = (int)r->most,
-                                 .multiprocessors = s->product_sms,
-                                 .x = {r->x_base, (int)r->x_most},
-                                 .z = {r->z_base, (int)r->z_most}};
-}
-
-/* The same for an operand that does not lie in the stash. */
-static struct grouped_rows unstashed(struct grouped_rows g) {
-    g.x = g.z = (struct grouped_place){0};
-    return g;
-}
-
 void cuda_low_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                  const real_t *up) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    struct grouped_rows g = rows_of(s, &r);
+    struct grouped_rows g = cuda_stashed_rows(be, &r);
     int D = r.shape.D, F = r.shape.F;
     struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r.most, D);
     quantise_rows(x, none, 0, rows, g, D, s->stream);
@@ -103,7 +88,7 @@ void cuda_low_down(struct backend *be, struct moe *m, real_t *y, const real_t *h
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
     grouped_fp8_forward(s->grouped, y, matrix_at((void *)(uintptr_t)h, r.most * (size_t)r.shape.F),
-                        of_weights(be, down).as_is, rows_of(s, &r), r.shape.D, r.shape.F,
+                        of_weights(be, down).as_is, cuda_grouped_rows(be, &r), r.shape.D, r.shape.F,
                         s->stream);
 }
 
@@ -113,12 +98,12 @@ void cuda_low_down_backward(struct backend *be, struct moe *m, float *dp_rows, f
                             int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    struct grouped_rows g = rows_of(s, &r);
+    struct grouped_rows g = cuda_stashed_rows(be, &r);
     int D = r.shape.D, F = r.shape.F;
     struct fp8_matrix dy_rows = room(be, CUDA_LOW_ROWS, r.most, D),
                       dy_columns = room(be, CUDA_LOW_RESULTS, r.most, D),
                       h_columns = room(be, CUDA_LOW_COLUMNS, r.most, F);
-    quantise_rows(dy_rows, dy_columns, 0, dy, unstashed(g), D, s->stream);
+    quantise_rows(dy_rows, dy_columns, 0, dy, cuda_grouped_rows(be, &r), D, s->stream);
     grouped_fp8_forward(s->grouped, h, dy_rows, of_weights(be, down).transposed, g, F, D,
                         s->stream); /* h holds dh */
     quantise_swiglu(room(be, CUDA_LOW_ROWS, r.most, 2 * F),
@@ -131,7 +116,7 @@ void cuda_low_up_backward(struct backend *be, struct moe *m, real_t *drows, floa
                           const real_t *rows, const real_t *up, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    struct grouped_rows g = rows_of(s, &r);
+    struct grouped_rows g = cuda_stashed_rows(be, &r);
     int D = r.shape.D, F = r.shape.F;
     struct fp8_matrix x = room(be, CUDA_LOW_COLUMNS, r.most, D);
     grouped_fp8_forward(s->grouped, drows, room(be, CUDA_LOW_ROWS, r.most, 2 * F),

@@ -14,7 +14,8 @@ struct bed {
     struct sizes z;
     struct sides sides;
     struct grouped_rows r;
-    int64_t useful, *counts, *host_first;
+    int64_t useful, *counts;
+    int32_t *host_first;
     struct pair offsets, p, narrow, wide, inner, small, dp, dw, parts;
     void *x, *dy, *z_in, *z_out, *h, *up, *down;
     void *flat_x, *flat_dy, *flat_z, *flat_h; /* the same without rows that pad, for dense */
@@ -164,18 +165,12 @@ static void clear_pads(struct bed *b, void *x, int cols) {
 
 static void lay_out(struct bed *b, const double *weights) {
     int E = b->z.E;
-    int32_t *offsets = memory_alloc_array((size_t)E + 1, sizeof *offsets);
     b->counts = memory_alloc_array((size_t)E, sizeof *b->counts);
     b->host_first = memory_alloc_array((size_t)E + 1, sizeof *b->host_first);
     b->useful = (int64_t)b->z.N * b->z.A;
     routing_counts(weights, b->counts, E, b->useful);
-    for (int e = 0; e < E; e++) {
-        int64_t unit = GROUPED_ROWS, rows = (b->counts[e] + unit - 1) / unit * unit;
-        b->host_first[e + 1] = b->host_first[e] + rows;
-        offsets[e + 1] = (int32_t)b->host_first[e + 1];
-    }
-    b->offsets = pair_ints(&b->sides, offsets, (size_t)E + 1);
-    memory_free(offsets);
+    routing_offsets(b->counts, b->host_first, E, GROUPED_ROWS);
+    b->offsets = pair_ints(&b->sides, b->host_first, (size_t)E + 1);
 }
 
 static void make(struct bed *b, const double *weights) {

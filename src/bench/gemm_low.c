@@ -238,13 +238,12 @@ static struct fp8_matrix matrix(struct backend *be, size_t elements) {
 }
 
 static void lay_out(struct bed *b, const double *weights) {
-    int E = b->z.E, unit = GROUPED_FP8_ROWS;
+    int E = b->z.E;
     int32_t *offsets = memory_alloc_array((size_t)E + 1, sizeof *offsets);
     int64_t *counts = memory_alloc_array((size_t)E, sizeof *counts);
     b->useful = (int64_t)b->z.N * b->z.A;
     routing_counts(weights, counts, E, b->useful);
-    for (int e = 0; e < E; e++)
-        offsets[e + 1] = offsets[e] + (int32_t)((counts[e] + unit - 1) / unit * unit);
+    routing_offsets(counts, offsets, E, GROUPED_FP8_ROWS);
     b->offsets = pair_ints(&b->sides, offsets, (size_t)E + 1);
     b->r = (struct grouped_rows){.offsets = b->offsets.at[1], .E = E, .rows = offsets[E]};
     memory_free(offsets);

@@ -90,3 +90,9 @@ void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows)
         counts[E - 1] = 0, counts[most] += left;
     }
 }
+
+void routing_offsets(const int64_t *counts, int32_t *offsets, int E, int unit) {
+    offsets[0] = 0;
+    for (int e = 0; e < E; e++)
+        offsets[e + 1] = offsets[e] + (int32_t)((counts[e] + unit - 1) / unit * unit);
+}

@@ -17,4 +17,7 @@ int32_t *routing_ids(const char *name, int N, int E, int A, uint64_t first);
 
 /* Rows of each expert, rows in all: shares rounded. */
 void routing_counts(const double *weights, int64_t *counts, int E, int64_t rows);
+
+/* Where each expert's rows begin, at multiples of `unit`: offsets[E + 1]. */
+void routing_offsets(const int64_t *counts, int32_t *offsets, int E, int unit);
 #endif

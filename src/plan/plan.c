@@ -99,8 +99,15 @@ static double limit_of(const struct plan *p, const struct request *r) {
     return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / p->ranks;
 }
 
-/* What `regulon train` refuses before it allocates. The config is the plan's. */
-static void refuse_engines(const struct plan *p, struct config *c) {
+/* auto8 becomes the recipe that it is on the plan's devices. */
+static void settle_recipe(struct config *c, const struct plan *p) {
+    char *problem = check_engines(c, p->cuda);
+    if (!problem) problem = low_settle(c, plan_capability(p));
+    if (problem) die_user(EXIT_CONFIG, "%s", problem);
+}
+
+/* What `regulon train` refuses before it allocates. */
+static void refuse_engines(const struct plan *p) {
     struct backend_options o = run_options(p->config);
     struct shape s = shape_of(p->config);
     struct grid g = plan_place(p);
@@ -109,13 +116,10 @@ static void refuse_engines(const struct plan *p, struct config *c) {
                      .F = s.F,
                      .E = s.E,
                      .A = s.A,
-                     .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window}};
-    char why[200], *problem = check_engines(p->config, p->cuda);
-    if (!problem) problem = low_settle(c, plan_capability(p));
-    if (problem) die_user(EXIT_CONFIG, "%s", problem);
+                     .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window},
+                     .low = low_recipe(p->config)};
     if (!p->cuda) return;
-    w.low = low_recipe(c);
-    problem = cuda_work_refusal(&w);
+    char why[200], *problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
 #if defined HAVE_CUDA && !defined HAVE_CUDNN /* as count.c has it */
     if (o.attention == ATTENTION_CUDNN)
@@ -161,7 +165,8 @@ static struct plan plan_of(struct config *c, const struct request *r) {
     char *problem = ranks > INT_MAX ? memory_string("too many ranks") : plan_grid(&p, (int)ranks);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
     p.limit = limit_of(&p, r);
-    refuse_engines(&p, c);
+    settle_recipe(c, &p);
+    refuse_engines(&p);
     check_params(&p);
     return p;
 }
