@@ -2,6 +2,7 @@
  * share a scale (src/backend/formats.h). */
 #ifndef REGULON_KERNELS_FP8_CUH
 #define REGULON_KERNELS_FP8_CUH
+#include <cuda_fp16.h>
 #include <stdint.h>
 
 /* Largest magnitudes are compared as bits: a NaN is above all, and stays. */
@@ -30,6 +31,19 @@ static __device__ __forceinline__ uint32_t fp8_pair(float low, float high) {
 #else /* no such instruction, and no recipe that asks for it */
     (void)low, (void)high;
     return 0;
+#endif
+}
+
+/* What two codes stand for, exactly. */
+static __device__ __forceinline__ void fp8_values(float (&v)[2], uint32_t pair) {
+#if __CUDA_ARCH__ >= 890
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(pair)));
+    const float2 f = __half22float2(*reinterpret_cast<const __half2 *>(&halves));
+    v[0] = f.x, v[1] = f.y;
+#else
+    (void)pair;
+    v[0] = v[1] = 0;
 #endif
 }
 

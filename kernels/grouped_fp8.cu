@@ -7,6 +7,7 @@ using namespace grouped_gemm;
 
 cudaError_t grouped_gemm::prepare_fp8(struct grouped *g) {
     cudaError_t status = prepare(g, grouped_fp8_kernel<UP>);
+    if (status == cudaSuccess) status = prepare(g, grouped_fp8_kernel<UP, /*LOW_Z=*/true>);
     if (status == cudaSuccess) status = prepare(g, grouped_fp8_kernel<FORWARD>);
     if (status == cudaSuccess) status = prepare(g, grouped_fp8_kernel<WEIGHTS>);
     return status;
@@ -36,12 +37,13 @@ static fp8_scales scales_of(struct fp8_matrix x, struct fp8_matrix w, int rows, 
     return f;
 }
 
-void grouped_fp8_up(struct grouped *g, void *z, struct fp8_matrix h, struct fp8_matrix x,
+void grouped_fp8_up(struct grouped *g, struct fp8_z z, struct fp8_matrix h, struct fp8_matrix x,
                     struct fp8_matrix up, const float *p, struct grouped_rows r, int D, int F,
                     cudaStream_t stream) {
     maps m;
     work w = work_of(r);
     fp8_scales f = scales_of(x, up, r.rows, 2 * F, D);
+    const int z_rows = r.z.base ? r.z.rows : r.rows;
     assert(F % FP8_DEPTH == 0);
     m.a = by_rows(g, x, r.rows, D, 64);
     m.b = tensor_map(g->encode, element::byte, up.codes,
@@ -50,12 +52,13 @@ void grouped_fp8_up(struct grouped *g, void *z, struct fp8_matrix h, struct fp8_
                       {2, size(F) * size(D), 1},
                       {size(r.E), 2 * size(F) * size(D), 1}});
     m.c = m.z = tensor_map(
-        g->encode, element::bf16, z,
-        {{size(F), 1, 64}, {2, size(F), 1}, {size(r.z.base ? r.z.rows : r.rows), 2 * size(F), 16}});
+        g->encode, z.bf16 ? element::bf16 : element::byte, z.bf16 ? z.bf16 : z.low.codes,
+        {{size(F), 1, z.bf16 ? 64 : +FP8_DEPTH}, {2, size(F), 1}, {size(z_rows), 2 * size(F), 16}});
     m.h = by_rows(g, h, r.rows, F, 16);
-    f.h = h.scales, w.p = p, w.base[1] = r.z.base, w.steps = D / FP8_DEPTH,
-    w.tiles_wide = F / FP8_DEPTH;
-    launch(g, r.multiprocessors, stream, grouped_fp8_kernel<UP>, m, w, f);
+    f.h = h.scales, f.z = z.low.scales, f.z_rows = z_rows, w.p = p, w.base[1] = r.z.base,
+    w.steps = D / FP8_DEPTH, w.tiles_wide = F / FP8_DEPTH;
+    launch(g, r.multiprocessors, stream,
+           z.bf16 ? grouped_fp8_kernel<UP> : grouped_fp8_kernel<UP, /*LOW_Z=*/true>, m, w, f);
 }
 
 /* y has `there` rows. */

@@ -9,9 +9,10 @@
 extern "C" {
 #endif
 
-/* z[rows, 2F], BF16, = x[rows, D] up[e]^T, up[E, 2F, D], gate first; h[rows, F] = p silu(gate) up,
- * in eight bits, one scale for 128 of a row. Scales as quantise.h has them for rows and weights. */
-void grouped_fp8_up(struct grouped *g, void *z, struct fp8_matrix h, struct fp8_matrix x,
+/* z[rows, 2F] = x[rows, D] up[e]^T, up[E, 2F, D], gate first; h[rows, F] = p silu(gate) up, in
+ * eight bits, one scale for 128 of a row. Scales as quantise.h has them for rows and weights. z in
+ * eight bits is what quantise_rows makes of z in BF16, and h the same in either case. */
+void grouped_fp8_up(struct grouped *g, struct fp8_z z, struct fp8_matrix h, struct fp8_matrix x,
                     struct fp8_matrix up, const float *p, struct grouped_rows r, int D, int F,
                     cudaStream_t stream);
 

@@ -19,7 +19,9 @@ struct fp8_scales {
     int a_step;                   /* to the next 128 of depth */
     int b_step, b_expert, b_last; /* b_last: index of an expert's last scale across */
     int b_across;                 /* to the next 128 rows of b */
-    float *h;                     /* UP: of what is written, [F / 128, rows] */
+    float *h;                     /* UP: of what is written, [F / 128, rows]; */
+    float *z;                     /* of z in eight bits, [2F / 128, z_rows] */
+    int z_rows;
 };
 
 #if HOPPER
@@ -110,7 +112,7 @@ template <int PRODUCT> struct fp8_scales_ahead {
 };
 
 /* A warp's 16 rows on their way out, box by box through its two places. */
-template <int PRODUCT> struct fp8_results {
+template <int PRODUCT, bool LOW_Z> struct fp8_results {
     const maps &m;
     const work &w;
     uint32_t boxes;
@@ -173,15 +175,15 @@ template <int PRODUCT> struct fp8_results {
         send<3>(m.c, box, at);
     }
 
-    /* UP: h of 128 columns, made of gate and up as BF16 has them, which they become. */
-    __device__ __forceinline__ void store_h(float *gate, float *up, const float *p,
-                                            const fp8_scales &f, int row, int wide) {
+    /* 16 rows x 128 columns in eight bits: the columns of a row, which share a scale, are one
+     * thread quad's. The first row's scale lies at `first`; there: there are such columns. */
+    template <int RANK>
+    __device__ __forceinline__ void store_codes(const CUtensorMap &map, const float (&v)[64],
+                                                float *scales, uint32_t first, bool there,
+                                                hopper::place at) {
         uint32_t most[2] = {0, 0};
 #pragma unroll
-        for (int i = 0; i < 64; i++) {
-            gate[i] = swiglu(gate[i], up[i], p[i / 2 % 2]);
-            most[i / 2 % 2] = max(most[i / 2 % 2], magnitude(gate[i]));
-        }
+        for (int i = 0; i < 64; i++) most[i / 2 % 2] = max(most[i / 2 % 2], magnitude(v[i]));
         const uint32_t box = free_box();
 #pragma unroll
         for (int k = 0; k < 2; k++) {
@@ -189,12 +191,11 @@ template <int PRODUCT> struct fp8_results {
                 most[k] = max(most[k], __shfl_xor_sync(~0u, most[k], step));
             const fp8_scale s = fp8_scale_of(most[k]);
             const int line = (lane >> 2) + 8 * k;
-            if ((lane & 3) == 0 && wide < w.tiles_wide)
-                f.h[static_cast<size_t>(wide) * w.rows + row + line] = s.scale;
+            if ((lane & 3) == 0 && there) scales[first + line] = s.scale;
 #pragma unroll
             for (int j = 0; j < 16; j++) {
                 const uint32_t pair =
-                    fp8_pair(gate[4 * j + 2 * k] * s.inverse, gate[4 * j + 2 * k + 1] * s.inverse);
+                    fp8_pair(v[4 * j + 2 * k] * s.inverse, v[4 * j + 2 * k + 1] * s.inverse);
                 asm volatile("st.shared.u16 [%0], %1;" ::"r"(box + line * 128 +
                                                              (((j / 2) ^ (line & 7)) << 4) +
                                                              (j % 2) * 8 + (lane & 3) * 2),
@@ -202,7 +203,32 @@ template <int PRODUCT> struct fp8_results {
                              : "memory");
             }
         }
-        send<2>(m.h, box, {{wide * (TILE_COLS / 2), row}});
+        send<RANK>(map, box, at);
+    }
+
+    /* UP: z, which becomes what BF16 has of it, and h made of that. */
+    __device__ __forceinline__ void store_up(float (&gate)[64], float (&up)[64],
+                                             const fp8_scales &f, int row, int wide) {
+        const int col = wide * (TILE_COLS / 2);
+        const bool there = wide < w.tiles_wide;
+        if constexpr (!LOW_Z) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                store_half<3>(m.c, &(i < 2 ? gate : up)[i % 2 * 32],
+                              {{col + i % 2 * 64, i / 2, row + z_shift}});
+        }
+#pragma unroll
+        for (int i = 0; i < 64; i++) gate[i] = as_bf16(gate[i]), up[i] = as_bf16(up[i]);
+        if constexpr (LOW_Z) {
+            store_codes<3>(m.c, gate, f.z, wide * f.z_rows + row + z_shift, there,
+                           {{col, 0, row + z_shift}});
+            store_codes<3>(m.c, up, f.z, (w.tiles_wide + wide) * f.z_rows + row + z_shift, there,
+                           {{col, 1, row + z_shift}});
+        }
+        const float p[2] = {w.p[row + lane / 4], w.p[row + lane / 4 + 8]};
+#pragma unroll
+        for (int i = 0; i < 64; i++) gate[i] = swiglu(gate[i], up[i], p[i / 2 % 2]);
+        store_codes<2>(m.h, gate, f.h, wide * w.rows + row, there, {{col, row}});
     }
 
     static __device__ __forceinline__ float as_bf16(float x) {
@@ -211,20 +237,13 @@ template <int PRODUCT> struct fp8_results {
 
     __device__ __forceinline__ void store(float (&v)[2][64], const tile &t, int row,
                                           const fp8_scales &f) {
-        const int col = t.wide * (PRODUCT == UP ? TILE_COLS / 2 : +TILE_COLS);
+        const int col = t.wide * TILE_COLS;
         if constexpr (PRODUCT == WEIGHTS) {
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 store_floats(&v[i / 4][i % 4 * 16], {{col + i * 32, row, t.expert}});
         } else if constexpr (PRODUCT == UP) {
-            const float p[2] = {w.p[row + lane / 4], w.p[row + lane / 4 + 8]};
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                store_half<3>(m.c, &v[i / 2][i % 2 * 32],
-                              {{col + i % 2 * 64, i / 2, row + z_shift}});
-#pragma unroll
-            for (int i = 0; i < 64; i++) v[0][i] = as_bf16(v[0][i]), v[1][i] = as_bf16(v[1][i]);
-            store_h(v[0], v[1], p, f, row, t.wide);
+            store_up(v[0], v[1], f, row, t.wide);
         } else {
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -233,11 +252,11 @@ template <int PRODUCT> struct fp8_results {
     }
 };
 
-template <int PRODUCT>
+template <int PRODUCT, bool LOW_Z>
 static __device__ void fp8_multiply(shared &s, const work &w, const maps &m, const fp8_scales &f) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int half = __shfl_sync(~0u, warp / 4, 0); /* of the tile's rows: this warpgroup's */
-    fp8_results<PRODUCT> out(s, m, w, warp);
+    fp8_results<PRODUCT, LOW_Z> out(s, m, w, warp);
     fp8_scales_ahead<PRODUCT> scales;
     walk<PRODUCT> tiles(s, w);
     tile t;
@@ -289,7 +308,8 @@ static __device__ void fp8_multiply(shared &s, const work &w, const maps &m, con
 
 #endif
 
-template <int PRODUCT>
+/* LOW_Z: UP writes z in eight bits. */
+template <int PRODUCT, bool LOW_Z = false>
 static __global__ void __launch_bounds__(THREADS, 1)
     grouped_fp8_kernel(const __grid_constant__ maps m, const __grid_constant__ work w,
                        const __grid_constant__ fp8_scales f) {
@@ -305,7 +325,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         __syncwarp();
     } else {
         hopper::registers_up_to<232>();
-        fp8_multiply<PRODUCT>(s, w, m, f);
+        fp8_multiply<PRODUCT, LOW_Z>(s, w, m, f);
     }
     hopper::cluster_sync(); /* the other block may still write here */
 #endif

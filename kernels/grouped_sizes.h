@@ -24,6 +24,12 @@ struct fp8_matrix {
     float *scales;
 };
 
+/* z of the experts' rows, [rows, 2F]: BF16, or (bf16 NULL) by row in eight bits. */
+struct fp8_z {
+    void *bf16;
+    struct fp8_matrix low;
+};
+
 /* Bytes of scratch of quantise_swiglu. */
 static inline size_t fp8_parts(size_t rows, int F) {
     return rows * (size_t)(F / GROUPED_FP8_UNIT) * sizeof(float);

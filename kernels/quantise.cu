@@ -184,44 +184,91 @@ __global__ void __launch_bounds__(THREADS, 2)
     write_cols(s, transposed.codes + e * area, p, at, N);
 }
 
-/* Two columns, in place: dh becomes h, gate and up their gradients. Returns their part of dp. */
-__device__ __forceinline__ float back_pair(uint32_t &gate, uint32_t &up, uint32_t &dh, float p) {
-    float g[2], u[2], d[2];
-    unpack_pair(g, gate), unpack_pair(u, up), unpack_pair(d, dh);
+/* Two columns: their gradients from z; dh becomes h. Returns their part of dp. */
+__device__ __forceinline__ float back_pair(uint32_t &dgate, uint32_t &dup, uint32_t &dh,
+                                           const float (&g)[2], const float (&u)[2], float p) {
+    float d[2];
+    unpack_pair(d, dh);
     const swiglu_gradient l = swiglu_back(g[0], u[0], p, d[0]),
                           r = swiglu_back(g[1], u[1], p, d[1]);
-    gate = pack_pair(l.dgate, r.dgate), up = pack_pair(l.dup, r.dup), dh = pack_pair(l.h, r.h);
+    dgate = pack_pair(l.dgate, r.dgate), dup = pack_pair(l.dup, r.dup), dh = pack_pair(l.h, r.h);
     return l.dp + r.dp;
 }
+
+/* z as it was kept: of a row's eight columns as many words as it has. */
+struct z_in_bf16 {
+    const bf16 *z;
+    uint4 row[ROWS];
+    __device__ __forceinline__ z_in_bf16(const fp8_z &kept, size_t first, int, const place &at,
+                                         size_t ld)
+        : z(static_cast<const bf16 *>(kept.bf16) + first * ld) {
+        const piece p = read(z, at, ld);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) row[i] = p.row[i];
+    }
+    __device__ __forceinline__ void pair(float (&v)[2], int i, int k) const {
+        unpack_pair(v, k == 0 ? row[i].x : k == 1 ? row[i].y : k == 2 ? row[i].z : row[i].w);
+    }
+};
+
+struct z_in_fp8 {
+    uint2 row[ROWS];
+    float scale[ROWS];
+    __device__ __forceinline__ z_in_fp8(const fp8_z &kept, size_t first, int rows, const place &at,
+                                        size_t ld) {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const size_t r = first + at.first_row() + i;
+            row[i] = *reinterpret_cast<const uint2 *>(kept.low.codes + r * ld + at.first_col());
+            scale[i] = kept.low.scales[static_cast<size_t>(at.col / SIDE) * rows + r];
+        }
+    }
+    __device__ __forceinline__ void pair(float (&v)[2], int i, int k) const {
+        fp8_values(v, (k < 2 ? row[i].x : row[i].y) >> k % 2 * 16);
+        v[0] *= scale[i], v[1] *= scale[i];
+    }
+};
 
 struct swiglu_results {
     struct fp8_matrix dz_by_row, dz_by_col, h_by_col;
     float *parts;
 };
 
+/* z has z_rows rows. */
+template <class KEPT>
 __global__ void __launch_bounds__(THREADS, 2)
-    of_swiglu(const swiglu_results out, const bf16 *dh, const bf16 *z, const int32_t *base,
-              const float *p, const int32_t *last, int rows, int F) {
+    of_swiglu(const swiglu_results out, const bf16 *dh, const fp8_z z, const int32_t *base,
+              int z_rows, const float *p, const int32_t *last, int rows, int F) {
     __shared__ shared s;
     const place at(blockIdx.y * SIDE, blockIdx.x * SIDE), up_at(at.row, at.col + F);
+    const size_t width = 2 * static_cast<size_t>(F);
     if (at.row >= *last) return;
-    if (base) z += static_cast<size_t>(*base) * 2 * F;
-    piece d = read(dh, at, F), gate = read(z, at, 2 * static_cast<size_t>(F)),
-          up = read(z, up_at, 2 * static_cast<size_t>(F));
+    const size_t first = base ? *base : 0;
+    piece d = read(dh, at, F), gate, up;
+    {
+        const KEPT g(z, first, z_rows, at, width), u(z, first, z_rows, up_at, width);
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        const float factor = p[at.first_row() + i];
-        float dot = back_pair(gate.row[i].x, up.row[i].x, d.row[i].x, factor);
-        dot += back_pair(gate.row[i].y, up.row[i].y, d.row[i].y, factor);
-        dot += back_pair(gate.row[i].z, up.row[i].z, d.row[i].z, factor);
-        dot += back_pair(gate.row[i].w, up.row[i].w, d.row[i].w, factor);
-        dot = warp_sum(dot, LANES);
-        if (at.lane == 0)
-            out.parts[static_cast<size_t>(blockIdx.x) * rows + at.first_row() + i] = dot;
+        for (int i = 0; i < ROWS; i++) {
+            const float factor = p[at.first_row() + i];
+            uint32_t dgate[4], dup[4], dd[4] = {d.row[i].x, d.row[i].y, d.row[i].z, d.row[i].w};
+            float dot = 0;
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float gs[2], us[2];
+                g.pair(gs, i, k), u.pair(us, i, k);
+                dot += back_pair(dgate[k], dup[k], dd[k], gs, us, factor);
+            }
+            gate.row[i] = {dgate[0], dgate[1], dgate[2], dgate[3]};
+            up.row[i] = {dup[0], dup[1], dup[2], dup[3]};
+            d.row[i] = {dd[0], dd[1], dd[2], dd[3]};
+            dot = warp_sum(dot, LANES);
+            if (at.lane == 0)
+                out.parts[static_cast<size_t>(blockIdx.x) * rows + at.first_row() + i] = dot;
+        }
     }
-    write_rows(out.dz_by_row, gate, at, rows, 2 * static_cast<size_t>(F));
-    write_rows(out.dz_by_row, up, up_at, rows, 2 * static_cast<size_t>(F));
-    float *const scales = out.dz_by_col.scales + static_cast<size_t>(blockIdx.y) * 2 * F;
+    write_rows(out.dz_by_row, gate, at, rows, width);
+    write_rows(out.dz_by_row, up, up_at, rows, width);
+    float *const scales = out.dz_by_col.scales + static_cast<size_t>(blockIdx.y) * width;
     scale_columns(s, gate, at, /*square=*/0, scales + at.col);
     write_cols(s, out.dz_by_col.codes, gate, at, rows);
     scale_columns(s, up, at, /*square=*/0, scales + up_at.col);
@@ -268,15 +315,15 @@ void quantise_weights(struct fp8_matrix as_is, struct fp8_matrix transposed, con
 
 void quantise_swiglu(struct fp8_matrix dz_by_row, struct fp8_matrix dz_by_col,
                      struct fp8_matrix h_by_col, float *dp, void *parts, const void *dh,
-                     const void *z, const float *p, struct grouped_rows r, int F,
+                     struct fp8_z z, const float *p, struct grouped_rows r, int F,
                      cudaStream_t stream) {
-    assert(r.offsets && r.rows % SIDE == 0 && aligned16(dh) && aligned16(z));
+    assert(r.offsets && r.rows % SIDE == 0 && aligned16(dh) && aligned16(z.bf16));
     if (r.rows == 0) return;
     const swiglu_results out = {dz_by_row, dz_by_col, h_by_col, static_cast<float *>(parts)};
-    const int32_t *last = r.offsets + r.E;
-    of_swiglu<<<tiles(r.rows, F), THREADS, 0, stream>>>(out, static_cast<const bf16 *>(dh),
-                                                        static_cast<const bf16 *>(z), r.z.base, p,
-                                                        last, r.rows, F);
+    auto *kernel = z.bf16 ? of_swiglu<z_in_bf16> : of_swiglu<z_in_fp8>;
+    kernel<<<tiles(r.rows, F), THREADS, 0, stream>>>(out, static_cast<const bf16 *>(dh), z,
+                                                     r.z.base, r.z.base ? r.z.rows : r.rows, p,
+                                                     r.offsets + r.E, r.rows, F);
     check(cudaGetLastError());
     sum_parts(dp, out.parts, r, F / SIDE, stream);
 }

@@ -31,7 +31,7 @@ void quantise_weights(struct fp8_matrix as_is, struct fp8_matrix transposed, con
  * bytes of scratch. Rows as above. */
 void quantise_swiglu(struct fp8_matrix dz_by_row, struct fp8_matrix dz_by_col,
                      struct fp8_matrix h_by_col, float *dp, void *parts, const void *dh,
-                     const void *z, const float *p, struct grouped_rows r, int F,
+                     struct fp8_z z, const float *p, struct grouped_rows r, int F,
                      cudaStream_t stream);
 #ifdef __cplusplus
 }

@@ -5,9 +5,7 @@
  * whose rows are no multiple of 128. */
 #include "config.h"
 #include "backend/formats.h"
-#include "grouped.h"
-#include "grouped_fp8.h"
-#include "quantise.h"
+#include "fp8_bed.h"
 
 static const struct round rounds[] = {
     {8, 1024, 768, 9000, "balanced", 128}, {3, 2048, 384, 7000, "half", 128},
@@ -18,188 +16,7 @@ static const struct round rounds[] = {
 static const struct round dense[] = {
     {1, 640, 384, 333, "one", 0}, {1, 256, 128, 1, "one", 0}, {1, 1152, 640, 2048, "one", 0}};
 
-enum { SAMPLES = 3000, ROWS_SAMPLED = 40, BLOCKS_SAMPLED = 300, SQUARES_SAMPLED = 6, SIDE = 128 };
-
-/* Matrices in eight bits: by rows; T: transposed. */
-enum { X8, XT8, DY8, DYT8, UP8, UPT8, DOWN8, DOWNT8, H8, HT8, DZ8, DZT8, N_EIGHT };
-/* Arrays, then codes and scales of the matrices, all of which are results. */
-enum { X, DY, UP, DOWN, P, OFFSETS, PARTS, Z, Y, DH, DX, DP, DW_UP, DW_DOWN, EIGHT };
-enum { FIRST_RESULT = Z, N_ARRAYS = EIGHT + 2 * N_EIGHT };
-
-/* A matrix [lines, width] as it lies: what is summed over runs along its lines, and so do blocks of
- * 128, `high` lines each. The scale of block (i, j) is at i down + j across. */
-struct eight {
-    int source; /* BF16, on the host; or results: NONE */
-    int turned; /* the transpose of it: of each of n matrices */
-    size_t n, lines, width, high, down, across;
-    size_t lines_used, width_used; /* the rest is behind the last expert's rows */
-};
-enum { NONE = -1 };
-
-struct test {
-    struct round r;
-    struct grouped *kernels;
-    int32_t *offsets;
-    int64_t *counts;
-    size_t R, ld; /* rows with those that pad, and with the spare ones */
-    struct both a[N_ARRAYS];
-    struct eight eight[N_EIGHT];
-    char *stash[N_ARRAYS]; /* of X and Z: on the device, rows of others and then these; NULL: they
-                              are in the arrays above */
-    int32_t *bases;        /* [2] on the device: BEFORE_X, BEFORE_Z */
-    uint64_t seed;
-};
-enum { BEFORE_X = 192, BEFORE_Z = 448 };
-
-static void describe(struct test *t) {
-    size_t D = (size_t)t->r.D, F = (size_t)t->r.F, E = (size_t)t->r.E, ld = t->ld, R = t->R;
-    const struct eight all[N_EIGHT] = {
-        [X8] = {X, 0, 1, ld, D, 1, 1, ld, R, D},
-        [XT8] = {X, 1, 1, D, ld, SIDE, 1, D / SIDE, D, R},
-        [DY8] = {DY, 0, 1, ld, D, 1, 1, ld, R, D},
-        [DYT8] = {DY, 1, 1, D, ld, 1, 1, D, D, R},
-        [UP8] = {UP, 0, E, E * 2 * F, D, SIDE, D / SIDE, 1, E * 2 * F, D},
-        [UPT8] = {UP, 1, E, E * D, 2 * F, SIDE, 2 * F / SIDE, 1, E * D, 2 * F},
-        [DOWN8] = {DOWN, 0, E, E * D, F, SIDE, F / SIDE, 1, E * D, F},
-        [DOWNT8] = {DOWN, 1, E, E * F, D, SIDE, D / SIDE, 1, E * F, D},
-        [H8] = {NONE, 0, 1, ld, F, 1, 1, ld, R, F},
-        [HT8] = {NONE, 1, 1, F, ld, SIDE, 1, F / SIDE, F, R},
-        [DZ8] = {NONE, 0, 1, ld, 2 * F, 1, 1, ld, R, 2 * F},
-        [DZT8] = {NONE, 1, 1, 2 * F, ld, 1, 1, 2 * F, 2 * F, R}};
-    memcpy(t->eight, all, sizeof all);
-}
-
-static struct fp8_matrix matrix(const struct test *t, int m) {
-    return (struct fp8_matrix){t->a[EIGHT + 2 * m].device, t->a[EIGHT + 2 * m + 1].device};
-}
-
-static const uint8_t *codes(const struct test *t, int m) {
-    return t->a[EIGHT + 2 * m].host;
-}
-
-static const float *scales(const struct test *t, int m) {
-    return t->a[EIGHT + 2 * m + 1].host;
-}
-
-/* Of element (i, j), as it lies. */
-static size_t scale_at(const struct eight *q, size_t i, size_t j) {
-    return i / q->high * q->down + j / SIDE * q->across;
-}
-
-/* Some rows of x: zeros, a value far above the others, and what is too small for its scale. */
-static void make_odd_rows(half_t *x, size_t D) {
-    for (size_t j = 0; j < SIDE; j++) x[j] = 0;
-    x[D + 3] = to_half(100);
-    for (size_t j = 0; j < SIDE; j++) x[2 * D + j] = to_half(1e-38f * (float)j);
-}
-
-static void open_round(struct test *t) {
-    t->R = lay_out_rows(t->r, GROUPED_FP8_ROWS, &t->counts, &t->offsets);
-    t->ld = t->R + (size_t)t->r.spare;
-    describe(t);
-    size_t ld = t->ld, D = (size_t)t->r.D, F = (size_t)t->r.F, E = (size_t)t->r.E, h = 2;
-    const size_t bytes[EIGHT] = {[X] = ld * D * h,
-                                 [DY] = ld * D * h,
-                                 [UP] = E * 2 * F * D * h,
-                                 [DOWN] = E * D * F * h,
-                                 [P] = ld * 4,
-                                 [OFFSETS] = (E + 1) * 4,
-                                 [PARTS] = fp8_parts(ld, t->r.F),
-                                 [Z] = ld * 2 * F * h,
-                                 [Y] = ld * D * h,
-                                 [DH] = ld * F * h,
-                                 [DX] = ld * D * h,
-                                 [DP] = ld * 4,
-                                 [DW_UP] = E * 2 * F * D * 4,
-                                 [DW_DOWN] = E * D * F * 4};
-    for (int k = 0; k < EIGHT; k++) t->a[k] = both_new(bytes[k]);
-    for (int m = 0; m < N_EIGHT; m++) {
-        const struct eight *q = &t->eight[m];
-        t->a[EIGHT + 2 * m] = both_new(q->lines * q->width);
-        t->a[EIGHT + 2 * m + 1] = both_new(q->lines * q->width / q->high / SIDE * sizeof(float));
-    }
-    memset(t->a[X].host, 0xff, bytes[X]); /* rows behind the last expert's are NaN */
-    memset(t->a[DY].host, 0xff, bytes[DY]);
-    memcpy(t->a[OFFSETS].host, t->offsets, bytes[OFFSETS]);
-    both_fill(t->a[X], t->R * D, 1, ++t->seed);
-    both_fill(t->a[DY], t->R * D, 1e-3f, ++t->seed);
-    both_fill(t->a[UP], E * 2 * F * D, 1 / sqrtf((float)D), ++t->seed);
-    both_fill(t->a[DOWN], E * D * F, 1 / sqrtf((float)F), ++t->seed);
-    make_odd_rows(t->a[X].host, D);
-    zero_pads(t->a[X], t->r, t->counts, t->offsets, D * h);
-    zero_pads(t->a[DY], t->r, t->counts, t->offsets, D * h);
-    float *p = t->a[P].host;
-    for (size_t i = 0; i < ld; i++) p[i] = (float)random_uniform(5, RANDOM_TEST, i);
-    for (int k = X; k <= OFFSETS; k++) both_put(t->a[k]);
-}
-
-static void close_round(struct test *t) {
-    for (int k = 0; k < N_ARRAYS; k++) both_free(t->a[k]);
-    memory_free(t->offsets);
-    memory_free(t->counts);
-}
-
-static void *device(const struct test *t, int k) {
-    return t->stash[k] ? t->stash[k] : t->a[k].device;
-}
-
-/* Bytes of the rows before those of X or Z in the stash. */
-static size_t before(const struct test *t, int k) {
-    return (k == X ? (size_t)BEFORE_X * (size_t)t->r.D : (size_t)BEFORE_Z * 2 * (size_t)t->r.F) * 2;
-}
-
-static void poison(struct test *t) {
-    for (int k = FIRST_RESULT; k < N_ARRAYS; k++)
-        cuda(cudaMemset(device(t, k), 0xff, t->a[k].bytes + (t->stash[k] ? before(t, k) : 0)));
-}
-
-static void get_results(struct test *t) {
-    if (t->stash[Z])
-        cuda(cudaMemcpy(t->a[Z].device, t->stash[Z] + before(t, Z), t->a[Z].bytes,
-                        cudaMemcpyDeviceToDevice));
-    cuda(cudaDeviceSynchronize());
-    for (int k = FIRST_RESULT; k < N_ARRAYS; k++) both_get(t->a[k]);
-}
-
-static const struct fp8_matrix none;
-
-/* All products on so many multiprocessors, results poisoned first; weights' gradients twice, the
- * second time added. x and `down` are rounded either way by itself, dy and `up` both ways at once.
- * Results are then on the host. */
-static void run(struct test *t, int multiprocessors) {
-    struct grouped_rows alone = {.offsets = t->a[OFFSETS].device,
-                                 .E = t->r.E,
-                                 .rows = (int)t->ld,
-                                 .multiprocessors = multiprocessors},
-                        r = alone; /* r: operands of the stash are among them */
-    if (t->bases) {
-        r.x = (struct grouped_place){t->bases, BEFORE_X + r.rows};
-        r.z = (struct grouped_place){t->bases + 1, BEFORE_Z + r.rows};
-    }
-    struct both *a = t->a;
-    struct grouped *g = t->kernels;
-    int D = t->r.D, F = t->r.F, E = t->r.E;
-    poison(t);
-    quantise_weights(matrix(t, UP8), matrix(t, UPT8), a[UP].device, E, 2 * F, D, 0);
-    quantise_weights(matrix(t, DOWN8), none, a[DOWN].device, E, D, F, 0);
-    quantise_weights(none, matrix(t, DOWNT8), a[DOWN].device, E, D, F, 0);
-    quantise_rows(matrix(t, X8), none, 0, device(t, X), r, D, 0);
-    grouped_fp8_up(g, device(t, Z), matrix(t, H8), matrix(t, X8), matrix(t, UP8), a[P].device, r, D,
-                   F, 0);
-    grouped_fp8_forward(g, a[Y].device, matrix(t, H8), matrix(t, DOWN8), r, D, F, 0);
-    quantise_rows(matrix(t, DY8), matrix(t, DYT8), 0, a[DY].device, alone, D, 0);
-    grouped_fp8_forward(g, a[DH].device, matrix(t, DY8), matrix(t, DOWNT8), r, F, D, 0);
-    quantise_swiglu(matrix(t, DZ8), matrix(t, DZT8), matrix(t, HT8), a[DP].device, a[PARTS].device,
-                    a[DH].device, device(t, Z), a[P].device, r, F, 0);
-    grouped_fp8_forward(g, a[DX].device, matrix(t, DZ8), matrix(t, UPT8), r, D, 2 * F, 0);
-    quantise_rows(none, matrix(t, XT8), /*square=*/1, device(t, X), r, D, 0);
-    for (int add = 0; add < 2; add++) {
-        grouped_fp8_weights(g, a[DW_UP].device, matrix(t, DZT8), matrix(t, XT8), r, 2 * F, D, add,
-                            0);
-        grouped_fp8_weights(g, a[DW_DOWN].device, matrix(t, DYT8), matrix(t, HT8), r, D, F, add, 0);
-    }
-    get_results(t);
-}
+enum { SAMPLES = 3000, ROWS_SAMPLED = 40, BLOCKS_SAMPLED = 300, SQUARES_SAMPLED = 6 };
 
 static void result(const struct test *t, int ok, const char *text) {
     tap_ok(ok, "E %d, D %d, F %d, %d rows, %s: %s", t->r.E, t->r.D, t->r.F, t->r.rows, t->r.routing,
@@ -263,16 +80,30 @@ static size_t n_wrong(const struct test *t, int m) {
 static void check_codes(const struct test *t) {
     size_t wrong = 0;
     for (int m = 0; m < N_EIGHT; m++)
-        if (t->eight[m].source != NONE) wrong += n_wrong(t, m);
+        if (t->eight[m].source != NONE && (m != Z8 || t->low_z)) wrong += n_wrong(t, m);
     result(t, wrong == 0, "codes and scales are those of formats.h");
 }
 
-/* What element (i, j) of h or dz stands for, from the device's z and dh. */
+static double at(const struct test *t, int m, size_t i, size_t j) {
+    const struct eight *q = &t->eight[m];
+    return (double)format_decode(E4M3, codes(t, m)[i * q->width + j]) *
+           scales(t, m)[scale_at(q, i, j)];
+}
+
+/* z as the backward pass has it. */
+static double z_value(const struct test *t, size_t row, size_t col) {
+    return t->low_z ? at(t, Z8, row, col) : value(t, Z, row * 2 * (size_t)t->r.F + col);
+}
+
+/* What element (i, j) of h or dz stands for, from the device's z and dh; h of the forward pass is
+ * made of z in BF16. */
 static double made(const struct test *t, int m, size_t i, size_t j) {
     size_t F = (size_t)t->r.F, row = t->eight[m].turned ? j : i, col = t->eight[m].turned ? i : j,
            f = col % F;
-    double p = ((const float *)t->a[P].host)[row], gate = value(t, Z, row * 2 * F + f),
-           up = value(t, Z, row * 2 * F + F + f), s = 1 / (1 + exp(-gate));
+    double p = ((const float *)t->a[P].host)[row],
+           gate = m == H8 ? value(t, Z, row * 2 * F + f) : z_value(t, row, f),
+           up = m == H8 ? value(t, Z, row * 2 * F + F + f) : z_value(t, row, F + f),
+           s = 1 / (1 + exp(-gate));
     if (m == H8) return p * gate * s * up;
     if (m == HT8) return to_float(to_half((float)(p * gate * s * up)));
     double dh = p * value(t, DH, row * F + f);
@@ -327,12 +158,6 @@ static void check_made(struct test *t) {
 
 /* ---- products ---- */
 
-static double at(const struct test *t, int m, size_t i, size_t j) {
-    const struct eight *q = &t->eight[m];
-    return (double)format_decode(E4M3, codes(t, m)[i * q->width + j]) *
-           scales(t, m)[scale_at(q, i, j)];
-}
-
 /* sum over j in [first, first + n) of a[i, j] b[k, j] */
 static double dot(const struct test *t, int a, size_t i, int b, size_t k, size_t first, size_t n) {
     double sum = 0;
@@ -368,7 +193,7 @@ static void check_dp(struct test *t) {
         size_t row = draw(t, t->R);
         double sum = 0;
         for (size_t f = 0; f < F; f++) {
-            double gate = value(t, Z, row * 2 * F + f), up = value(t, Z, row * 2 * F + F + f);
+            double gate = z_value(t, row, f), up = z_value(t, row, F + f);
             sum += value(t, DH, row * F + f) * gate / (1 + exp(-gate)) * up;
         }
         note(&dp, ((const float *)t->a[DP].host)[row], sum);
@@ -478,6 +303,23 @@ static size_t n_written(const struct test *t, int k) {
     return written;
 }
 
+/* The same of z in eight bits. */
+static size_t n_written_before_z(const struct test *t) {
+    size_t written = 0, width = 2 * (size_t)t->r.F, rows = BEFORE_Z + t->ld, n = BEFORE_Z * width;
+    if (!t->stashed_z.codes) return 0;
+    uint8_t *codes = memory_alloc(n);
+    uint32_t *scales = memory_alloc_array(rows * width / SIDE, sizeof *scales);
+    cuda(cudaMemcpy(codes, t->stashed_z.codes, n, cudaMemcpyDeviceToHost));
+    cuda(cudaMemcpy(scales, t->stashed_z.scales, rows * width / SIDE * sizeof *scales,
+                    cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < n; i++) written += codes[i] != 0xff;
+    for (size_t j = 0; j < width / SIDE; j++)
+        for (size_t i = 0; i < BEFORE_Z; i++) written += scales[j * rows + i] != 0xffffffff;
+    memory_free(codes);
+    memory_free(scales);
+    return written;
+}
+
 /* Behind rows that are NaN the results are the same to the bit, and those rows stay. */
 static void check_stash(struct test *t, const struct kept *first) {
     static const int stashed[] = {X, Z};
@@ -489,15 +331,27 @@ static void check_stash(struct test *t, const struct kept *first) {
         cuda(cudaMemcpy(t->stash[k] + before(t, k), t->a[k].device, t->a[k].bytes,
                         cudaMemcpyDeviceToDevice));
     }
+    if (t->low_z) {
+        size_t rows = BEFORE_Z + t->ld, width = 2 * (size_t)t->r.F;
+        cuda(cudaMalloc((void **)&t->stashed_z.codes, rows * width));
+        cuda(cudaMalloc((void **)&t->stashed_z.scales, rows * width / SIDE * sizeof(float)));
+        cuda(cudaMemset(t->stashed_z.codes, 0xff, rows * width));
+        cuda(cudaMemset(t->stashed_z.scales, 0xff, rows * width / SIDE * sizeof(float)));
+    }
     cuda(cudaMalloc((void **)&t->bases, sizeof bases));
     cuda(cudaMemcpy(t->bases, bases, sizeof bases, cudaMemcpyHostToDevice));
     run(t, 0);
-    result(t, n_differ(t, first) == 0 && n_written(t, X) + n_written(t, Z) == 0,
+    result(t,
+           n_differ(t, first) == 0 &&
+               n_written(t, X) + n_written(t, Z) + n_written_before_z(t) == 0,
            "the same bits behind others' rows, which stay");
     for (int i = 0; i < 2; i++) {
         cuda(cudaFree(t->stash[stashed[i]]));
         t->stash[stashed[i]] = NULL;
     }
+    cuda(cudaFree(t->stashed_z.codes));
+    cuda(cudaFree(t->stashed_z.scales));
+    t->stashed_z = none;
     cuda(cudaFree(t->bases));
     t->bases = NULL;
 }
@@ -600,6 +454,30 @@ static void check_dense(struct test *t) {
     result_error(t, relative(&dw), 1e-3, "projections: weights' gradients");
 }
 
+/* The same with z in eight bits: nothing else changes in the forward pass. */
+static void check_low_z(struct test *t) {
+    run(t, 0);
+    struct kept before = keep(t);
+    t->low_z = 1;
+    run(t, 0);
+    struct kept first = keep(t);
+    int same = memcmp(before.of[EIGHT + 2 * H8], first.of[EIGHT + 2 * H8],
+                      t->a[EIGHT + 2 * H8].bytes) == 0 &&
+               memcmp(before.of[Y], first.of[Y], t->a[Y].bytes) == 0;
+    result(t, same, "z in eight bits: the same h and results");
+    check_codes(t);
+    check_made(t);
+    check_rows(t);
+    check_dp(t);
+    check_weights(t);
+    check_places(t);
+    check_bits(t, &first);
+    check_stash(t, &first);
+    drop(&before);
+    drop(&first);
+    t->low_z = 0;
+}
+
 int main(int argc, char **argv) {
     enum { ROUNDS = sizeof rounds / sizeof *rounds, DENSE = sizeof dense / sizeof *dense };
     const char *why;
@@ -631,6 +509,7 @@ int main(int argc, char **argv) {
         check_stash(&t, &first);
         check_nan(&t, &first);
         drop(&first);
+        check_low_z(&t);
         close_round(&t);
     }
     grouped_close(kernels);

@@ -157,6 +157,8 @@ struct backend {
     int forced;          /* tests: route keeps the experts that it finds in r->ids */
     enum low low;   /* the caller's, before each call: the recipe of matmul, matmul_dx, matmul_dw
                        and experts_*; the one that reserve was told, or LOW_NONE */
+    int low_z;      /* 1: z of layers with a recipe is kept in eight bits: see low_z_bytes; the
+                       caller's, before reserve */
     int row_unit;   /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
                      */
     int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
@@ -227,6 +229,11 @@ struct backend {
     /* Bytes of the copies of weights w[n, N, K] that products in the recipe of reserve take; 0:
      * they take the weights. */
     size_t (*low_bytes)(struct backend *be, int n, int N, int K);
+    /* Bytes of z[R, 2F] of a layer with the recipe. With low_z it is rounded to E4M3 in blocks of
+     * 1 x 128 or 1 x 32 of gate and of up, as the first operand of a product is: the forward pass,
+     * h, is made of z as compute type has it, and is the same; the backward pass has the rounded
+     * one. */
+    size_t (*low_z_bytes)(struct backend *be, size_t R, int F);
     /* copies, of as many bytes, become those of the weights at w, for the products that follow;
      * anew whenever the weights have changed. Nothing where low_bytes is 0. */
     void (*low_weights)(struct backend *be, void *copies, const real_t *w, int n, int N, int K);

@@ -140,6 +140,10 @@ static size_t low_bytes_cuda(struct backend *be, int n, int N, int K) {
     return cuda_low_copies(n, N, K);
 }
 
+static size_t low_z_bytes_cuda(struct backend *be, size_t R, int F) {
+    return be->low_z ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
+}
+
 static void moe_free_cuda(struct backend *be, struct moe *m) {
     (void)be;
     (void)m;
@@ -196,6 +200,7 @@ struct backend *count_open(const char *name, const struct grid *g,
         be->moe_stash = moe_stash_cuda;
         be->moe_free = moe_free_cuda;
         be->low_bytes = low_bytes_cuda;
+        be->low_z_bytes = low_z_bytes_cuda;
     }
     c->moe_new = be->moe_new;
     be->moe_new = moe_new;

@@ -65,6 +65,8 @@ size_t cpu_alloc_bytes(size_t bytes); /* what an allocation of these bytes takes
 void cpu_product(struct backend *be, enum transpose ta, enum transpose tb, int M, int N, int K,
                  const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
 void cpu_fill_low(struct backend *be);
+/* z[rows, 2F] as low_z has it kept. */
+void cpu_round_z(struct backend *be, float *z, int rows, int F);
 /* At least n floats; grows in the first steps, then stays. Main thread. */
 float *cpu_rounded_buffer(struct backend *be, enum rounded_buffer which, size_t n);
 

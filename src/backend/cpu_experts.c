@@ -32,6 +32,7 @@ static void experts_up(struct backend *be, struct moe *m, real_t *zv, real_t *hv
                     z + first * 2 * F, (int)(2 * F));
     }
     activation(&r, hv, z);
+    cpu_round_z(be, z, r.offsets[r.n_local], r.shape.F);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *yv, const real_t *hv,

@@ -38,6 +38,21 @@ void cpu_product(struct backend *be, enum transpose ta, enum transpose tb, int M
     cpu_gemm(ta, tb, M, N, K, 1, a, lda, b, ldb, beta, c, ldc);
 }
 
+/* Gate and up of a row are two lines. */
+void cpu_round_z(struct backend *be, float *z, int rows, int F) {
+    struct format f = format_of(be->low, /*second=*/0, /*sums_down=*/0);
+    if (be->low == LOW_NONE || !be->low_z) return;
+#pragma omp parallel for if (cpu_worth((size_t)rows, (size_t)F))
+    for (int i = 0; i < 2 * rows; i++) {
+        float *half = z + (size_t)i * (size_t)F;
+        format_round(f, half, 1, F, (size_t)F, half, (size_t)F, NULL, NULL);
+    }
+}
+
+static size_t low_z_bytes(struct backend *be, size_t R, int F) {
+    return R * 2 * (size_t)F * be->real_bytes;
+}
+
 static size_t low_bytes(struct backend *be, int n, int N, int K) {
     (void)be;
     (void)n;
@@ -57,5 +72,6 @@ static void low_weights(struct backend *be, void *copies, const real_t *w, int n
 
 void cpu_fill_low(struct backend *be) {
     be->low_bytes = low_bytes;
+    be->low_z_bytes = low_z_bytes;
     be->low_weights = low_weights;
 }

@@ -32,6 +32,18 @@ static struct fp8_matrix room(struct backend *be, enum cuda_low_room which, size
     return matrix_at(cuda_state(be)->low->rooms[which], rows * (size_t)cols);
 }
 
+/* Of the rows of a stash, or of a layer. */
+static struct fp8_z z_of(const struct backend *be, const real_t *z, const struct cuda_rows *r) {
+    void *p = (void *)(uintptr_t)z;
+    size_t R = r->z_base ? r->z_most : r->most;
+    if (!be->low_z) return (struct fp8_z){.bf16 = p};
+    return (struct fp8_z){.low = matrix_at(p, R * 2 * (size_t)r->shape.F)};
+}
+
+static size_t low_z_bytes(struct backend *be, size_t R, int F) {
+    return be->low_z ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
+}
+
 /* ---- weights ---- */
 
 static size_t low_bytes(struct backend *be, int n, int N, int K) {
@@ -79,8 +91,8 @@ void cuda_low_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const 
     int D = r.shape.D, F = r.shape.F;
     struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r.most, D);
     quantise_rows(x, none, 0, rows, g, D, s->stream);
-    grouped_fp8_up(s->grouped, z, matrix_at(h, r.most * (size_t)F), x, of_weights(be, up).as_is,
-                   r.row_p, g, D, F, s->stream);
+    grouped_fp8_up(s->grouped, z_of(be, z, &r), matrix_at(h, r.most * (size_t)F), x,
+                   of_weights(be, up).as_is, r.row_p, g, D, F, s->stream);
 }
 
 void cuda_low_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
@@ -108,7 +120,7 @@ void cuda_low_down_backward(struct backend *be, struct moe *m, float *dp_rows, f
                         s->stream); /* h holds dh */
     quantise_swiglu(room(be, CUDA_LOW_ROWS, r.most, 2 * F),
                     room(be, CUDA_LOW_GRADIENTS, r.most, 2 * F), h_columns, dp_rows, s->scratch, h,
-                    z, r.row_p, g, F, s->stream);
+                    z_of(be, z, &r), r.row_p, g, F, s->stream);
     grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, accumulate, s->stream);
 }
 
@@ -192,5 +204,6 @@ void cuda_low_close(struct backend *be) {
 
 void cuda_fill_low(struct backend *be) {
     be->low_bytes = low_bytes;
+    be->low_z_bytes = low_z_bytes;
     be->low_weights = low_weights;
 }

@@ -136,6 +136,10 @@ size_t cuda_low_copies(int n, int N, int K) {
                          (size_t)GROUPED_FP8_UNIT * GROUPED_FP8_UNIT);
 }
 
+size_t cuda_low_z(size_t R, int F) {
+    return low_matrix(R, 2 * (size_t)F);
+}
+
 static size_t least(int a, int b) {
     return (size_t)(a < b ? a : b);
 }

@@ -113,6 +113,7 @@ struct cuda_low_rooms {
 };
 struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size);
 size_t cuda_low_copies(int n, int N, int K);
+size_t cuda_low_z(size_t R, int F); /* of z[R, 2F] */
 
 /* Scratch of the experts' engine. */
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size);

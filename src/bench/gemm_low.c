@@ -23,7 +23,8 @@ struct bed {
     struct pair offsets, p, x, dy, zed, h, up, down, dw, parts;
     void *work; /* of cuBLASLt */
     cublasLtHandle_t lt;
-    struct fp8_matrix x8, xt, dy8, dyt, h8, ht, z8, zt, up8, upt, down8, downt;
+    struct fp8_matrix x8, xt, dy8, dyt, h8, ht, z8, zt, up8, upt, down8, downt; /* z8: dz */
+    struct fp8_matrix kept8;                                                    /* z */
 };
 
 enum { WORK = 64 << 20 };
@@ -43,9 +44,11 @@ enum lie { ROWS_NT, ROWS_NN, GRADIENT };
 struct product {
     const char *name;
     enum lie lie;
-    int is_up, add; /* n = 2F, k = D; else n = D, k = F: w[E, n, k] */
+    int is_up, add; /* n = 2F, k = D; else n = D, k = F: w[E, n, k]. 2, 3: with the activation; 3:
+                       z in eight bits */
 };
 static const struct product products[] = {{"up, activation", ROWS_NT, 2, 0},
+                                          {"the same, z in eight bits", ROWS_NT, 3, 0},
                                           {"up", ROWS_NT, 1, 0},
                                           {"down", ROWS_NT, 0, 0},
                                           {"down backward", ROWS_NN, 0, 0},
@@ -64,12 +67,16 @@ struct call {
     cublasLtMatmulAlgo_t how;
 };
 
+static struct fp8_z kept(const struct bed *b, int low) {
+    return low ? (struct fp8_z){.low = b->kept8} : (struct fp8_z){.bf16 = b->zed.at[1]};
+}
+
 static void run_low(void *context) {
     struct call *c = context;
     struct bed *b = c->b;
     int up = c->p->is_up, D = b->z.D, F = b->z.F, N = up ? 2 * F : D, K = up ? D : F;
-    if (up == 2)
-        grouped_fp8_up(kernels(b), b->zed.at[1], b->h8, b->x8, b->up8, b->p.at[1], b->r, D, F,
+    if (up >= 2)
+        grouped_fp8_up(kernels(b), kept(b, up == 3), b->h8, b->x8, b->up8, b->p.at[1], b->r, D, F,
                        stream(b));
     else if (c->p->lie == ROWS_NT)
         grouped_fp8_forward(kernels(b), up ? b->zed.at[1] : b->dy.at[1], up ? b->x8 : b->h8,
@@ -87,7 +94,7 @@ static void run_bf16(void *context) {
     struct bed *b = c->b;
     int up = c->p->is_up, D = b->z.D, F = b->z.F, N = up ? 2 * F : D, K = up ? D : F;
     void *w = up ? b->up.at[1] : b->down.at[1];
-    if (up == 2)
+    if (up >= 2)
         grouped_up(kernels(b), b->zed.at[1], b->h.at[1], b->x.at[1], w, b->p.at[1], b->r, D, F,
                    stream(b));
     else if (c->p->lie == ROWS_NT)
@@ -206,11 +213,16 @@ static void round_dy(void *context) {
     struct bed *b = context;
     quantise_rows(b->dy8, b->dyt, 0, b->dy.at[1], b->r, b->z.D, stream(b));
 }
-static void round_dz(void *context) {
-    struct bed *b = context;
+static void round_dz_of(struct bed *b, int low) {
     struct pair *parts = &b->parts;
     quantise_swiglu(b->z8, b->zt, b->ht, parts->at[1], (float *)parts->at[1] + b->r.rows,
-                    b->h.at[1], b->zed.at[1], b->p.at[1], b->r, b->z.F, stream(b));
+                    b->h.at[1], kept(b, low), b->p.at[1], b->r, b->z.F, stream(b));
+}
+static void round_dz(void *context) {
+    round_dz_of(context, 0);
+}
+static void round_dz_of_low(void *context) {
+    round_dz_of(context, 1);
 }
 static void round_weights(void *context) {
     struct bed *b = context;
@@ -227,6 +239,7 @@ static const struct pass {
               {"rows, for weights", round_x_columns, 3, 0, 0},
               {"gradient of results", round_dy, 4, 0, 0},
               {"activation backward", round_dz, 0, 11, 0},
+              {"the same, z in eight bits", round_dz_of_low, 0, 9, 0},
               {"weights, once a step", round_weights, 0, 0, 12}};
 enum { N_PASSES = sizeof passes / sizeof *passes };
 
@@ -268,6 +281,8 @@ static void make(struct bed *b, const double *weights) {
     const size_t sizes[] = {R * D,     R * D,     R * D,   R * D,   R * F, R * F,
                             2 * R * F, 2 * R * F, 2 * EDF, 2 * EDF, EDF,   EDF};
     for (int i = 0; i < 12; i++) *all[i] = matrix(b->be, sizes[i]);
+    b->kept8 = matrix(b->be, 2 * R * F);
+    quantise_rows(b->kept8, none, 0, b->zed.at[1], b->r, 2 * b->z.F, stream(b));
     for (int i = 0; i < N_PASSES; i++) passes[i].run(b);
     run_low(&(struct call){b, &products[0], 0, 0, 0, 0, {{0}}}); /* h */
     if (cublasLtCreate(&b->lt) != CUBLAS_STATUS_SUCCESS) die("cublasLtCreate");
@@ -276,8 +291,8 @@ static void make(struct bed *b, const double *weights) {
 static void drop(struct bed *b) {
     struct pair *all[] = {&b->offsets, &b->p,  &b->x,    &b->dy, &b->zed,
                           &b->h,       &b->up, &b->down, &b->dw, &b->parts};
-    struct fp8_matrix low[] = {b->x8, b->xt, b->dy8, b->dyt, b->h8,    b->ht,
-                               b->z8, b->zt, b->up8, b->upt, b->down8, b->downt};
+    struct fp8_matrix low[] = {b->x8, b->xt,  b->dy8, b->dyt,   b->h8,    b->ht,   b->z8,
+                               b->zt, b->up8, b->upt, b->down8, b->downt, b->kept8};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) pair_free(&b->sides, all[i]);
     for (size_t i = 0; i < sizeof low / sizeof *low; i++) b->be->release(b->be, low[i].codes);
     b->be->release(b->be, b->work);

@@ -20,6 +20,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->shares = shares_new(m->params, be->grid, c, shard, &m->sizes);
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
            r = be->real_bytes, HK = (size_t)(s.H * s.K), rows;
+    be->low_z = with_gradients && c->precision.fp8_activations;
     be->reserve(be, (struct work){.N = capacity,
                                   .longest = (int)c->dataset.max_seq_length,
                                   .D = s.D,

@@ -11,37 +11,53 @@
 enum { NEVER = -1, FORWARD_ONLY = RECOMPUTE_LAYER + 1, N_ROOMS = 12 };
 
 struct room {
-    size_t at;    /* where struct layer_state has the pointer */
-    int kept;     /* the most recomputation with which a layer has it for itself */
-    size_t bytes; /* of the largest micro-batch */
-    size_t stash; /* bytes of the array that all layers which keep it share; 0: each has its own */
+    size_t at;     /* where struct layer_state has the pointer */
+    int kept;      /* the most recomputation with which a layer has it for itself */
+    size_t bytes;  /* of the largest micro-batch, where a layer has it for itself, */
+    size_t shared; /* and of the room that layers share; 0: as many */
+    size_t stash;  /* bytes of the array that all layers which keep it share; 0: each has its own */
 };
 #define AT(member) offsetof(struct layer_state, member)
+
+static size_t z_bytes(const struct model *m, size_t R, int layer) {
+    struct backend *be = m->be;
+    return low_layer(m->config, layer) != LOW_NONE ? be->low_z_bytes(be, R, m->s.F)
+                                                   : R * 2 * (size_t)m->s.F * be->real_bytes;
+}
+
+/* Of the layer that has most. */
+static size_t most_z_bytes(const struct model *m, size_t R) {
+    size_t most = 0;
+    for (int l = 0; l < m->s.L; l++)
+        if (z_bytes(m, R, l) > most) most = z_bytes(m, R, l);
+    return most;
+}
 
 /* RECOMPUTE_NONE: what memory-bound operations make again. RECOMPUTE_ACTIVATION: what it takes
  * products or attention. NEVER: rows, which a copy of xn2 makes again where nothing is exchanged;
  * from other ranks they could be had again only by another exchange: such rows, and z, lie in the
  * stash of all layers where the backend has one. h, which the experts' backward pass makes again
  * from z. */
-static void list_rooms(const struct model *m, size_t R, struct room rooms[N_ROOMS]) {
+static void list_rooms(const struct model *m, size_t R, int layer, struct room rooms[N_ROOMS]) {
     const struct shape *s = &m->s;
     size_t N = (size_t)m->capacity, D = (size_t)s->D, F = (size_t)s->F, HK = (size_t)(s->H * s->K),
            width = (size_t)((s->H + 2 * s->G) * s->K), r = m->be->real_bytes, f = sizeof(float);
     int alone = m->be->grid->ep_size == 1;
     const struct room all[N_ROOMS] = {
-        {AT(x1), RECOMPUTE_LAYER, N * D * r, 0},
-        {AT(xn1), RECOMPUTE_NONE, N * D * r, 0},
-        {AT(rstd1), RECOMPUTE_ACTIVATION, N * f, 0},
-        {AT(qkv), RECOMPUTE_ACTIVATION, N * width * r, 0},
-        {AT(attended), RECOMPUTE_ACTIVATION, N * HK * r, 0},
-        {AT(lse), RECOMPUTE_ACTIVATION, N * (size_t)s->H * f, 0},
-        {AT(x2), RECOMPUTE_ACTIVATION, N * D * r, 0},
-        {AT(xn2), RECOMPUTE_NONE, N * D * r, 0},
-        {AT(rstd2), RECOMPUTE_ACTIVATION, N * f, 0},
-        {AT(rows), alone ? NEVER : RECOMPUTE_LAYER, R * D * r,
+        {AT(x1), RECOMPUTE_LAYER, N * D * r, 0, 0},
+        {AT(xn1), RECOMPUTE_NONE, N * D * r, 0, 0},
+        {AT(rstd1), RECOMPUTE_ACTIVATION, N * f, 0, 0},
+        {AT(qkv), RECOMPUTE_ACTIVATION, N * width * r, 0, 0},
+        {AT(attended), RECOMPUTE_ACTIVATION, N * HK * r, 0, 0},
+        {AT(lse), RECOMPUTE_ACTIVATION, N * (size_t)s->H * f, 0, 0},
+        {AT(x2), RECOMPUTE_ACTIVATION, N * D * r, 0, 0},
+        {AT(xn2), RECOMPUTE_NONE, N * D * r, 0, 0},
+        {AT(rstd2), RECOMPUTE_ACTIVATION, N * f, 0, 0},
+        {AT(rows), alone ? NEVER : RECOMPUTE_LAYER, R * D * r, 0,
          stash_rows(m, m->stashed, R) * D * r},
-        {AT(z), RECOMPUTE_ACTIVATION, R * 2 * F * r, stash_rows(m, m->stashed_z, R) * 2 * F * r},
-        {AT(h), NEVER, R * F * r, 0},
+        {AT(z), RECOMPUTE_ACTIVATION, z_bytes(m, R, layer), most_z_bytes(m, R),
+         z_bytes(m, stash_rows(m, m->stashed_z, R), layer)},
+        {AT(h), NEVER, R * F * r, 0, 0},
     };
     memcpy(rooms, all, sizeof all);
 }
@@ -75,7 +91,10 @@ static void give_rooms(struct model *m, int layer, int kind, const struct room *
                                      : room->stash     ? &m->stash
                                                        : NULL;
         void *p = common ? get(common, room) : NULL;
-        if (!p) p = alloc_room(m->be, room, common == &m->stash ? room->stash : room->bytes);
+        size_t bytes = common == &m->stash                    ? room->stash
+                       : common == &m->shared && room->shared ? room->shared
+                                                              : room->bytes;
+        if (!p) p = alloc_room(m->be, room, bytes);
         if (common) set(common, room, p);
         set(&m->layers[layer], room, p);
     }
@@ -121,10 +140,10 @@ static void stash_layer(struct model *m, int layer, size_t rows) {
 void recompute_new_layers(struct model *m, size_t rows, int with_gradients) {
     struct room rooms[N_ROOMS];
     count_stashed(m, with_gradients);
-    list_rooms(m, rows, rooms);
     m->layers = memory_alloc_array((size_t)m->s.L, sizeof *m->layers);
     for (int l = 0; l < m->s.L; l++) {
         int kind = l < n_recomputed(m) ? m->config->memory.recompute : RECOMPUTE_NONE;
+        list_rooms(m, rows, l, rooms);
         new_routing(m, l);
         stash_layer(m, l, rows);
         give_rooms(m, l, with_gradients ? kind : FORWARD_ONLY, rooms);
@@ -134,7 +153,7 @@ void recompute_new_layers(struct model *m, size_t rows, int with_gradients) {
 void recompute_free_layers(struct model *m) {
     struct backend *be = m->be;
     struct room rooms[N_ROOMS];
-    list_rooms(m, 0, rooms);
+    list_rooms(m, 0, /*layer=*/0, rooms);
     for (int l = 0; l < m->s.L; l++) {
         struct layer_state *y = &m->layers[l];
         for (int i = 0; i < N_ROOMS; i++)
