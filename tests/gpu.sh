@@ -76,6 +76,15 @@ if hopper; then
         ok $? 'not recorded: the same'
         run again8 30 $exact8 memory.recompute=layer && same_model one8 again8 && numbers again8.30.out >a && cmp -s one a
         ok $? 'layers made again: the same'
+        run kept8 30 $exact8 precision.fp8_activations=true && ! same_model one8 kept8 && close_losses one8.30.out kept8.30.out 0.01 &&
+            run kept8again 30 $exact8 precision.fp8_activations=true memory.recompute=layer && same_model kept8 kept8again
+        ok $? 'activations in eight bits: losses within 1 %, the same model to the bit with layers made again'
+        run cpukept8 30 backend=cpu precision.recipe=fp8_block precision.emulate=true precision.fp8_activations=true grad_acc_steps=3 $all_experts &&
+            close_losses cpukept8.30.out kept8.30.out 0.01
+        ok $? 'and within 1 % of those that the CPU emulates'
+        run mixed8 30 $exact8 precision.fp8_activations=true precision.first_layers_bf16=1 && run mixed8again 30 $exact8 precision.fp8_activations=true precision.first_layers_bf16=1 memory.recompute=layer &&
+            same_model mixed8 mixed8again && ! same_model mixed8 kept8
+        ok $? 'with a layer that stays out of the recipe: the same with layers made again'
         run stopped8 13 $exact8 checkpoint.save_every_n_steps=13 && run stopped8 30 $exact8 checkpoint.save_every_n_steps=13 && same_model one8 stopped8 &&
             cat stopped8.13.out stopped8.30.out | numbers >a && cmp -s one a
         ok $? 'stopped after 13 steps and continued: the same'

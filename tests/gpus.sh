@@ -61,6 +61,10 @@ if hopper; then
     run_on 2 again8 30 $eight parallelism.ep_size=2 && same_model spread8 again8 &&
         run_on 2 nccl8 30 $eight parallelism.ep_size=2 engine.exchange=nccl && same_model spread8 nccl8
     ok $? 'twice, and through NCCL: the same model to the bit'
+    run kept8 30 $eight precision.fp8_activations=true grad_acc_steps=2
+    run_on 2 spreadkept8 30 $eight precision.fp8_activations=true parallelism.ep_size=2 && close_losses kept8.30.out spreadkept8.30.out 0.005 &&
+        ! same_model spread8 spreadkept8 && run_on 2 ncclkept8 30 $eight precision.fp8_activations=true parallelism.ep_size=2 engine.exchange=nccl && same_model spreadkept8 ncclkept8
+    ok $? 'with activations in eight bits: losses of one GPU within 0.5 %, through NCCL the same model to the bit'
     for shard in optimizer full; do
         run_on 2 ${shard}8 30 $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard && close_losses whole8.30.out ${shard}8.30.out 0.005
         ok $? "fp8_block, data parallel, shard $shard: losses of one GPU within 0.5 %"
@@ -76,6 +80,9 @@ if hopper; then
     run_on 2 roomy8 20 $crowd8 router.capacity=9 && ! grep -q 'step: done again' err &&
         run_on 2 crowded8 20 $crowd8 router.capacity=1 && grep -q 'step: done again: .* router.capacity 1 ' err && same_model roomy8 crowded8
     ok $? 'fp8_block, router.capacity too small: the same model to the bit'
+    run_on 2 roomykept8 20 $crowd8 precision.fp8_activations=true router.capacity=9 && run_on 2 crowdedkept8 20 $crowd8 precision.fp8_activations=true router.capacity=1 &&
+        grep -q 'step: done again: .* router.capacity 1 ' err && same_model roomykept8 crowdedkept8 && ! same_model roomy8 roomykept8
+    ok $? 'and with activations in eight bits'
     for ranks in 1 2; do regulon $ranks eval spread8 $held_out validation.num_batches=1 >eval8.$ranks || sed 's/^/# /' err; done
     grep '^held-out loss' eval8.1 >a && grep '^held-out loss' eval8.2 >b && cmp -s a b
     ok $? 'eval in fp8_block: the same loss where one of two GPUs has no tokens'

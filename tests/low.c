@@ -227,6 +227,33 @@ static void check_experts(struct backend *be, const struct recipe *r, int row_un
     be->row_unit = 1;
 }
 
+/* With low_z the forward pass is the same to the bit; z is then rounded as it is kept, and its
+ * gradient that of the rounded one. */
+static void check_kept_z(struct backend *be, const struct recipe *r) {
+    struct experts t;
+    int along = r->low == LOW_MXFP8 ? 32 : 128;
+    struct format f = {E4M3, r->low == LOW_MXFP8 ? FORMAT_E8M0 : FORMAT_FP32, 1, along};
+    experts_open(&t, be);
+    experts_run(&t, r->low);
+    size_t n = (size_t)MOST * 2 * F, bytes = (size_t)MOST * D * sizeof *t.y;
+    float *z = memory_alloc(n * sizeof *z), *y = memory_alloc(bytes), worst = 0;
+    memcpy(z, t.z, n * sizeof *z);
+    memcpy(y, t.y, bytes);
+    be->low_z = 1;
+    experts_run(&t, r->low);
+    be->low_z = 0;
+    int last = t.first[E - 1] + counts[E - 1], other = memcmp(z, t.z, n * sizeof *z) != 0;
+    for (int i = 0; i < 2 * last; i++) /* gate, up, gate, ... */
+        format_round(f, z + (size_t)i * F, 1, F, F, z + (size_t)i * F, F, NULL, NULL);
+    for (int e = 0; e < E; e++) worst = fmaxf(worst, (float)dz_error(&t, r->low, e));
+    tap_ok(other && memcmp(z, t.z, (size_t)last * 2 * F * sizeof *z) == 0 &&
+               memcmp(y, t.y, (size_t)last * D * sizeof *y) == 0 && worst < 1e-5f,
+           "%s: z kept in eight bits: the same results, its gradient to %.1e", r->name, worst);
+    memory_free(z);
+    memory_free(y);
+    experts_close(&t);
+}
+
 static int same_rows(const float *a, const float *b, int from, int n, int cols) {
     size_t at = (size_t)from * (size_t)cols;
     return memcmp(a + at, b + at, (size_t)n * (size_t)cols * sizeof *a) == 0;
@@ -291,6 +318,7 @@ int main(int argc, char **argv) {
         check_products(be, &recipes[k], 256, 128, 64);
         check_experts(be, &recipes[k], 1);
         check_experts(be, &recipes[k], 128);
+        check_kept_z(be, &recipes[k]);
         check_extremes(be, &recipes[k]);
         backend_close(be);
     }

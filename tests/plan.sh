@@ -116,6 +116,10 @@ plan 0 ./wide.yaml --json && cp out bf16 &&
     has 'm["experts"] == (2 * 256 + 128 + 128) * 896 * 2 and m["exchange"] == 2 * 4 * (5 + 4 + 512 + 896)' &&
     has '[m["workspace"] - b["workspace"] == 2 * 896 * (256 + 128) * 33 / 32 and m["weights"] == b["weights"] and m["other"] == b["other"] and b["eight_bits"] == 0 and m["total"] > b["total"] + m["eight_bits"] for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
 ok $? 'eight bits on a GPU: copies of weights, rows, rooms for operands'
+plan 0 ./wide.yaml --json $eight precision.fp8_activations=true && has 'm["experts"] == (2 * 256 * 33 / 32 + (128 + 128) * 2) * 896' &&
+    plan 0 ./wide.yaml --json $eight precision.fp8_activations=true precision.last_layers_bf16=1 && has 'm["experts"] == (256 * 33 / 32 + (256 + 128 + 128) * 2) * 896' &&
+    plan 0 ./wide.yaml --json $eight precision.fp8_activations=true memory.recompute=layer && has 'm["experts"] == (256 * 33 / 32 + (128 + 128) * 2) * 896'
+ok $? 'activations in eight bits: z takes a byte and its scales, in the layers that have the recipe'
 plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2 + 4 * 256)' &&
