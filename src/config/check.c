@@ -52,6 +52,9 @@ static char *check_precision(const struct config *c) {
         refuse("precision.first_layers_bf16 (%" PRId64 ") and precision.last_layers_bf16 (%" PRId64
                ") are more than model.num_hidden_layers (%" PRId64 ")",
                first, last, c->model.num_hidden_layers);
+    if (c->precision.fp8_weights && c->precision.recipe < PRECISION_FP8_BLOCK)
+        refuse("precision.fp8_weights needs a precision.recipe of eight bits: fp8_block, mxfp8 or "
+               "auto8");
     return NULL;
 }
 

@@ -63,6 +63,7 @@ struct config {
     struct {
         int recipe; /* enum precision_kind */
         int emulate;
+        int fp8_weights;
         int64_t first_layers_bf16, last_layers_bf16;
     } precision;
 
