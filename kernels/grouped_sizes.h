@@ -10,7 +10,8 @@ enum {
     GROUPED_COLS = 256, /* of a tile */
     GROUPED_EXPERTS = 256,
     GROUPED_FP8_ROWS = 128, /* the same in eight bits */
-    GROUPED_FP8_UNIT = 128
+    GROUPED_FP8_UNIT = 128,
+    MXFP8_BLOCK = 32 /* values that share a scale in MXFP8 */
 };
 
 /* Bytes of scratch of grouped_down_backward. */

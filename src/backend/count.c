@@ -34,6 +34,7 @@ struct count {
     uintptr_t next;
     enum count_kind kind; /* of who asks now */
     const char *attention;
+    enum low low;
     struct moe *(*moe_new)(struct backend *be, struct moe_shape s); /* the real one's */
 };
 
@@ -94,6 +95,7 @@ static void reserve_cuda(struct backend *be, struct work w) {
     struct cuda_rooms rooms =
         cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     c->attention = cudnn ? "cudnn" : "own";
+    c->low = w.low;
     be->row_unit = cuda_row_unit(grouped, w.low);
     be->stashes = cuda_stashes(grouped, be->grid->ep_size);
     c->kind = COUNT_WORKSPACE;
@@ -102,6 +104,9 @@ static void reserve_cuda(struct backend *be, struct work w) {
     struct cuda_low_rooms low = cuda_low_rooms_of(&w, be->grid->ep_size);
     for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)
         if (low.bytes[i]) alloc(be, low.bytes[i]);
+    struct cuda_emulate_rooms emulate = cuda_emulate_rooms_of(&w, grouped, be->grid->ep_size);
+    for (int i = 0; i < 2 && w.low == LOW_MXFP8; i++)
+        if (emulate.bytes[i]) alloc(be, emulate.bytes[i]);
     c->peer = be->grid->ep_size > 1 && cuda_peer_serves(&w, be->grid, &c->options, why, sizeof why);
     c->kind = COUNT_EXCHANGE;
     if (c->peer)
@@ -136,12 +141,13 @@ static void moe_stash_cuda(struct backend *be, struct moe *m, struct stash s) {
 }
 
 static size_t low_bytes_cuda(struct backend *be, int n, int N, int K) {
-    (void)be;
-    return cuda_low_copies(n, N, K);
+    return ((struct count *)be->state)->low == LOW_MXFP8 ? cuda_emulate_copies(n, N, K)
+                                                         : cuda_low_copies(n, N, K);
 }
 
 static size_t low_z_bytes_cuda(struct backend *be, size_t R, int F) {
-    return be->low_z ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
+    int kept = be->low_z && ((struct count *)be->state)->low == LOW_FP8_BLOCK;
+    return kept ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
 }
 
 static void moe_free_cuda(struct backend *be, struct moe *m) {

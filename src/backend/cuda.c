@@ -1,6 +1,7 @@
 /* The CUDA backend: its device, its streams, and the table put together. */
 #include "config.h"
 #include "backend/cuda.h"
+#include "backend/cuda_emulate.h"
 #include "base/memory.h"
 #include "device.h"
 #include <assert.h>
@@ -91,10 +92,12 @@ static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
     assert(!s->scratch);
     s->work = w;
+    s->way = w.low == LOW_NONE ? LOW_LACKING : cuda_low_way(cuda_capability(be->grid), w.low);
     check_sizes(be, &w);
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);
     cuda_low_reserve(be);
+    if (s->way == LOW_EMULATED) cuda_emulate_reserve(be);
     size_t attention = cuda_attention_scratch(be),
            experts = cuda_experts_scratch(&w, s->grouped != NULL, be->grid->ep_size);
     struct cuda_rooms rooms =
@@ -140,6 +143,7 @@ static void cuda_close(struct backend *be) {
     cuda_collectives_close(be);
     cuda_attention_close(be);
     cuda_low_close(be);
+    cuda_emulate_close(be);
     cuda_experts_close(be);
     cuda_exchange_close(be);
     void *const all[] = {s->scratch, s->logits, s->dlogits, s->losses, s->rope};
@@ -182,6 +186,7 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     cuda_fill_clock(be);
     cuda_gemm_open(be);
     cuda_fill_dense(be);
+    cuda_fill_experts(be);
     cuda_fill_low(be);
     cuda_fill_attention(be);
     cuda_fill_route(be);

@@ -21,19 +21,22 @@ struct cuda_state {
     cudaStream_t main, beside; /* cuda_beside.c */
     cudaEvent_t asked, done[BESIDE_TICKETS];
     struct backend_options options;
-    struct work work;                 /* what was reserved */
-    struct cuda_upload *upload;       /* cuda_memory.c */
-    struct cuda_clock *clock;         /* cuda_clock.c */
-    struct cuda_gemm *gemm;           /* cuda_gemm.c */
-    struct cuda_attention *attention; /* cuda_attention.c */
-    struct cuda_comm *comm;           /* cuda_collectives.c */
-    struct cuda_travel *travel;       /* cuda_travel.c; NULL: nothing goes through NCCL */
-    struct cuda_peer *peer;           /* cuda_peer.c; NULL: nothing goes over peer memory */
-    int product_sms;                  /* multiprocessors of products; 0: all; cuda_beside.c */
-    struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
-    struct cuda_low *low;             /* cuda_low.c; NULL: nothing is in eight bits */
-    struct cuda_graphs *graphs;       /* cuda_graph.c */
-    void *scratch;                    /* of one call at a time on the main stream */
+    struct work work;                     /* what was reserved */
+    struct cuda_upload *upload;           /* cuda_memory.c */
+    struct cuda_clock *clock;             /* cuda_clock.c */
+    struct cuda_gemm *gemm;               /* cuda_gemm.c */
+    struct cuda_attention *attention;     /* cuda_attention.c */
+    struct cuda_comm *comm;               /* cuda_collectives.c */
+    struct cuda_travel *travel;           /* cuda_travel.c; NULL: nothing goes through NCCL */
+    struct cuda_peer *peer;               /* cuda_peer.c; NULL: nothing goes over peer memory */
+    int product_sms;                      /* multiprocessors of products; 0: all; cuda_beside.c */
+    struct grouped *grouped;              /* cuda_grouped.c; NULL: a product an expert */
+    const struct cuda_products *products; /* of the experts' engine */
+    enum low_way way;                     /* of work.low, if any */
+    struct cuda_low *low;                 /* cuda_low.c; NULL: nothing is in eight bits */
+    void *emulated[2];                    /* cuda_emulate.c: rounded operands; NULL: nothing is */
+    struct cuda_graphs *graphs;           /* cuda_graph.c */
+    void *scratch;                        /* of one call at a time on the main stream */
     float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
     void *dlogits;          /* [chunk, V] */
     double *losses;         /* [N] */
@@ -108,26 +111,43 @@ const char *cuda_exchange_name(const struct backend *be);
 void cuda_experts_reserve(struct backend *be);
 const char *cuda_experts_name(const struct backend *be);
 void cuda_experts_close(struct backend *be);
-void cuda_fill_grouped(struct backend *be);
+void cuda_fill_experts(struct backend *be);
+/* The experts' products by one engine; arrays as experts_* of backend.h, on the main stream. */
+struct cuda_rows;
+struct cuda_products {
+    void (*up)(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h, const real_t *x,
+               const real_t *up);
+    void (*down)(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
+                 const real_t *down);
+    /* the gradient of z, which may be z itself, and of p; h made again */
+    void (*down_gradient)(struct backend *be, const struct cuda_rows *r, real_t *dz, real_t *h,
+                          float *dp_rows, const real_t *dy, const real_t *z, const real_t *down);
+    void (*up_gradient)(struct backend *be, const struct cuda_rows *r, real_t *dx, const real_t *dz,
+                        const real_t *up);
+    void (*down_weights)(struct backend *be, const struct cuda_rows *r, float *ddown,
+                         const real_t *dy, const real_t *h, int accumulate);
+    void (*up_weights)(struct backend *be, const struct cuda_rows *r, float *dup, const real_t *dz,
+                       const real_t *x, int accumulate);
+};
+extern const struct cuda_products cuda_grouped, cuda_each;
 /* What the grouped kernels are told of rows: of operands that lie by themselves, or, where there is
  * a stash, of x and z in it. */
 struct grouped_rows;
-struct cuda_rows;
 struct grouped_rows cuda_grouped_rows(const struct backend *be, const struct cuda_rows *r);
 struct grouped_rows cuda_stashed_rows(const struct backend *be, const struct cuda_rows *r);
 
-/* The same in eight bits, for be->low, and projections. */
+/* The same in eight bits, for be->low, and projections, where units for it serve (s->low). */
 void cuda_fill_low(struct backend *be);
 void cuda_low_reserve(struct backend *be); /* after cuda_experts_reserve */
 void cuda_low_close(struct backend *be);
-void cuda_low_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
-                 const real_t *up);
-void cuda_low_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
+void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,
+                 const real_t *rows, const real_t *up);
+void cuda_low_down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
                    const real_t *down);
-void cuda_low_down_backward(struct backend *be, struct moe *m, float *dp_rows, float *ddown,
-                            const real_t *dy, const real_t *z, real_t *h, const real_t *down,
-                            int accumulate);
-void cuda_low_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
+void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float *dp_rows,
+                            float *ddown, const real_t *dy, const real_t *z, real_t *h,
+                            const real_t *down, int accumulate);
+void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows, float *dup,
                           const real_t *rows, const real_t *up, int accumulate);
 void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
                      int D);

@@ -1,75 +1,68 @@
-/* The experts by one product each, on several streams: works on any GPU, and is what the grouped
- * kernels (cuda_grouped.c) are compared with. The choice between the two. */
+/* The experts: the choice between two engines (cuda_grouped.c, cuda_each.c), and their products in
+ * the compute type, in eight bits, or emulated. */
 #include "config.h"
 #include "backend/cuda.h"
+#include "backend/cuda_emulate.h"
 #include "base/log.h"
 #include "grouped_gemm.h"
-#include "swiglu.h"
-
-/* For each expert c[e] = a[e] w[e]^T (transposed) or a[e] w[e]: rows a[., K], c[., N], weights [N,
- * K] or [K, N]. */
-static void each_rows(struct backend *be, const struct cuda_rows *r, int transposed, int N, int K,
-                      const real_t *a, const real_t *w, real_t *c) {
-    cuda_fork(be);
-    for (int e = 0; e < r->n_local; e++) {
-        size_t first = (size_t)r->host_offsets[e];
-        cuda_gemm(be, 1 + e % CUDA_SIDES, CUDA_NO_TRANSPOSE, transposed,
-                  r->host_offsets[e + 1] - r->host_offsets[e], N, K,
-                  real_at(be, a, first * (size_t)K),
-                  real_at(be, w, (size_t)e * (size_t)N * (size_t)K), 0,
-                  real_at(be, c, first * (size_t)N), /*c_fp32=*/0);
-    }
-    cuda_join(be);
-}
-
-/* dw[e][M, N] (+)= a^T b over the expert's rows, a[., M], b[., N] */
-static void each_gradient(struct backend *be, const struct cuda_rows *r, int M, int N,
-                          const real_t *a, const real_t *b, float *dw, int accumulate) {
-    cuda_fork(be);
-    for (int e = 0; e < r->n_local; e++) {
-        size_t first = (size_t)r->host_offsets[e];
-        cuda_gemm(be, 1 + e % CUDA_SIDES, CUDA_TRANSPOSE, CUDA_NO_TRANSPOSE, M, N,
-                  r->host_offsets[e + 1] - r->host_offsets[e], real_at(be, a, first * (size_t)M),
-                  real_at(be, b, first * (size_t)N), accumulate ? 1 : 0,
-                  dw + (size_t)e * (size_t)M * (size_t)N, /*c_fp32=*/1);
-    }
-    cuda_join(be);
-}
-
-static int n_rows(const struct cuda_rows *r) {
-    return r->host_offsets[r->n_local];
-}
 
 static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
                        const real_t *up) {
-    struct cuda_state *s = cuda_state(be);
     struct cuda_rows r = cuda_moe_rows(be, m);
-    each_rows(be, &r, CUDA_TRANSPOSE, 2 * r.shape.F, r.shape.D, rows, up, z);
-    swiglu_forward(s->real, h, z, r.row_p, n_rows(&r), r.shape.F, s->stream);
+    if (be->low == LOW_NONE)
+        cuda_state(be)->products->up(be, &r, z, h, rows, up);
+    else if (cuda_state(be)->low)
+        cuda_low_up(be, &r, z, h, rows, up);
+    else
+        cuda_emulate_up(be, &r, z, h, rows, up);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
                          const real_t *down) {
     struct cuda_rows r = cuda_moe_rows(be, m);
-    each_rows(be, &r, CUDA_TRANSPOSE, r.shape.D, r.shape.F, h, down, y);
+    if (be->low == LOW_NONE)
+        cuda_state(be)->products->down(be, &r, y, h, down);
+    else if (cuda_state(be)->low)
+        cuda_low_down(be, &r, y, h, down);
+    else
+        cuda_emulate_down(be, &r, y, h, down);
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
                                   float *ddown, const real_t *dy, const real_t *z, real_t *h,
                                   const real_t *down, int accumulate) {
-    struct cuda_state *s = cuda_state(be);
+    const struct cuda_products *p = cuda_state(be)->products;
     struct cuda_rows r = cuda_moe_rows(be, m);
-    each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.F, r.shape.D, dy, down, h); /* h holds dh */
-    swiglu_backward(s->real, dz, dp_rows, h, h, z, r.row_p, n_rows(&r), r.shape.F, s->stream);
-    each_gradient(be, &r, r.shape.D, r.shape.F, dy, h, ddown, accumulate);
+    if (be->low == LOW_NONE) {
+        p->down_gradient(be, &r, dz, h, dp_rows, dy, z, down);
+        p->down_weights(be, &r, ddown, dy, h, accumulate);
+    } else if (cuda_state(be)->low) {
+        cuda_low_down_backward(be, &r, dp_rows, ddown, dy, z, h, down, accumulate);
+    } else {
+        cuda_emulate_down_backward(be, &r, dz, dp_rows, ddown, dy, z, h, down, accumulate);
+    }
 }
 
 static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
                                 const real_t *dz, const real_t *rows, const real_t *up,
                                 int accumulate) {
+    const struct cuda_products *p = cuda_state(be)->products;
     struct cuda_rows r = cuda_moe_rows(be, m);
-    each_gradient(be, &r, 2 * r.shape.F, r.shape.D, dz, rows, dup, accumulate);
-    each_rows(be, &r, CUDA_NO_TRANSPOSE, r.shape.D, 2 * r.shape.F, dz, up, drows);
+    if (be->low == LOW_NONE) {
+        p->up_gradient(be, &r, drows, dz, up);
+        p->up_weights(be, &r, dup, dz, rows, accumulate);
+    } else if (cuda_state(be)->low) {
+        cuda_low_up_backward(be, &r, drows, dup, rows, up, accumulate);
+    } else {
+        cuda_emulate_up_backward(be, &r, drows, dup, dz, rows, up, accumulate);
+    }
+}
+
+void cuda_fill_experts(struct backend *be) {
+    be->experts_up = experts_up;
+    be->experts_down = experts_down;
+    be->experts_down_backward = experts_down_backward;
+    be->experts_up_backward = experts_up_backward;
 }
 
 /* The deck may ask for the grouped kernels, or have nothing against them. */
@@ -79,7 +72,7 @@ static void without_grouped(struct backend *be, const char *why) {
     if (s->grouped) why = "the GPU of another rank does not serve";
     grouped_close(s->grouped);
     s->grouped = NULL;
-    if (be->grid->rank == 0 && s->work.low != LOW_NONE)
+    if (be->grid->rank == 0 && s->way == LOW_FAST)
         die_user(EXIT_CONFIG,
                  "precision.recipe: the grouped kernels compute in eight bits, and cannot here: %s",
                  why);
@@ -98,14 +91,7 @@ void cuda_experts_reserve(struct backend *be) {
     user_agree();
     be->row_unit = cuda_row_unit(s->grouped != NULL, s->work.low);
     be->stashes = cuda_stashes(s->grouped != NULL, be->grid->ep_size);
-    if (s->grouped) {
-        cuda_fill_grouped(be);
-        return;
-    }
-    be->experts_up = experts_up;
-    be->experts_down = experts_down;
-    be->experts_down_backward = experts_down_backward;
-    be->experts_up_backward = experts_up_backward;
+    s->products = s->grouped ? &cuda_grouped : &cuda_each;
 }
 
 const char *cuda_experts_name(const struct backend *be) {

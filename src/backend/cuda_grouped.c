@@ -1,5 +1,5 @@
-/* The experts by the grouped kernels: one launch for all of them, whose rows the host does not
- * count. */
+/* The experts' products by the grouped kernels: one launch for all of them, whose rows the host
+ * does not count. */
 #include "config.h"
 #include "backend/cuda.h"
 #include "grouped_gemm.h"
@@ -18,63 +18,51 @@ struct grouped_rows cuda_stashed_rows(const struct backend *be, const struct cud
     return g;
 }
 
-static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
-                       const real_t *up) {
+static void up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h, const real_t *x,
+               const real_t *w) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    if (be->low != LOW_NONE) {
-        cuda_low_up(be, m, z, h, rows, up);
-        return;
-    }
-    grouped_up(s->grouped, z, h, rows, up, r.row_p, cuda_stashed_rows(be, &r), r.shape.D, r.shape.F,
+    grouped_up(s->grouped, z, h, x, w, r->row_p, cuda_stashed_rows(be, r), r->shape.D, r->shape.F,
                s->stream);
 }
 
-static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
-                         const real_t *down) {
+static void down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
+                 const real_t *w) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    if (be->low != LOW_NONE) {
-        cuda_low_down(be, m, y, h, down);
-        return;
-    }
-    grouped_forward(s->grouped, y, h, down, cuda_grouped_rows(be, &r), r.shape.D, r.shape.F,
+    grouped_forward(s->grouped, y, h, w, cuda_grouped_rows(be, r), r->shape.D, r->shape.F,
                     s->stream);
 }
 
-static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
-                                  float *ddown, const real_t *dy, const real_t *z, real_t *h,
-                                  const real_t *down, int accumulate) {
+static void down_gradient(struct backend *be, const struct cuda_rows *r, real_t *dz, real_t *h,
+                          float *dp_rows, const real_t *dy, const real_t *z, const real_t *w) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    if (be->low != LOW_NONE) {
-        cuda_low_down_backward(be, m, dp_rows, ddown, dy, z, h, down, accumulate);
-        return;
-    }
-    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, down, r.row_p,
-                          cuda_stashed_rows(be, &r), r.shape.D, r.shape.F, s->stream);
-    grouped_weights(s->grouped, ddown, dy, h, cuda_grouped_rows(be, &r), r.shape.D, r.shape.F,
-                    accumulate, s->stream);
+    grouped_down_backward(s->grouped, dz, h, dp_rows, s->scratch, dy, z, w, r->row_p,
+                          cuda_stashed_rows(be, r), r->shape.D, r->shape.F, s->stream);
 }
 
-static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
-                                const real_t *dz, const real_t *rows, const real_t *up,
-                                int accumulate) {
+static void up_gradient(struct backend *be, const struct cuda_rows *r, real_t *dx, const real_t *dz,
+                        const real_t *w) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    if (be->low != LOW_NONE) {
-        cuda_low_up_backward(be, m, drows, dup, rows, up, accumulate);
-        return;
-    }
-    grouped_backward(s->grouped, drows, dz, up, cuda_stashed_rows(be, &r), 2 * r.shape.F, r.shape.D,
+    grouped_backward(s->grouped, dx, dz, w, cuda_stashed_rows(be, r), 2 * r->shape.F, r->shape.D,
                      s->stream);
-    grouped_weights(s->grouped, dup, dz, rows, cuda_stashed_rows(be, &r), 2 * r.shape.F, r.shape.D,
+}
+
+static void down_weights(struct backend *be, const struct cuda_rows *r, float *dw, const real_t *dy,
+                         const real_t *h, int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    grouped_weights(s->grouped, dw, dy, h, cuda_grouped_rows(be, r), r->shape.D, r->shape.F,
                     accumulate, s->stream);
 }
 
-void cuda_fill_grouped(struct backend *be) {
-    be->experts_up = experts_up;
-    be->experts_down = experts_down;
-    be->experts_down_backward = experts_down_backward;
-    be->experts_up_backward = experts_up_backward;
+static void up_weights(struct backend *be, const struct cuda_rows *r, float *dw, const real_t *dz,
+                       const real_t *x, int accumulate) {
+    struct cuda_state *s = cuda_state(be);
+    grouped_weights(s->grouped, dw, dz, x, cuda_stashed_rows(be, r), 2 * r->shape.F, r->shape.D,
+                    accumulate, s->stream);
 }
+
+const struct cuda_products cuda_grouped = {.up = up,
+                                           .down = down,
+                                           .down_gradient = down_gradient,
+                                           .up_gradient = up_gradient,
+                                           .down_weights = down_weights,
+                                           .up_weights = up_weights};

@@ -4,14 +4,15 @@
  * in another lies in memory both ways, each rounded for itself. */
 #include "config.h"
 #include "backend/cuda.h"
+#include "backend/cuda_emulate.h"
 #include "base/memory.h"
 #include "grouped_fp8.h"
 #include "quantise.h"
 #include <assert.h>
 
-/* What low_weights made of the matrix at w; of one that is no longer there it stays, unused. */
+/* What low_weights made in these copies, which products are given as their weights. */
 struct copies {
-    const real_t *w;
+    const void *place;
     struct fp8_matrix as_is, transposed;
 };
 
@@ -41,32 +42,36 @@ static struct fp8_z z_of(const struct backend *be, const real_t *z, const struct
 }
 
 static size_t low_z_bytes(struct backend *be, size_t R, int F) {
-    return be->low_z ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
+    return be->low_z && cuda_state(be)->low ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
 }
 
 /* ---- weights ---- */
 
 static size_t low_bytes(struct backend *be, int n, int N, int K) {
-    (void)be;
-    return cuda_low_copies(n, N, K);
+    return cuda_state(be)->way == LOW_EMULATED ? cuda_emulate_copies(n, N, K)
+                                               : cuda_low_copies(n, N, K);
 }
 
-static struct copies *copies_of(struct cuda_low *low, const real_t *w) {
+static struct copies *copies_at(struct cuda_low *low, const void *place) {
     for (int i = 0; i < low->n; i++)
-        if (low->list[i].w == w) return &low->list[i];
+        if (low->list[i].place == place) return &low->list[i];
     return NULL;
 }
 
 static struct copies of_weights(struct backend *be, const real_t *w) {
-    struct copies *c = copies_of(cuda_state(be)->low, w);
-    if (!c) die("there are no copies in eight bits of the weights at %p", (const void *)w);
+    struct copies *c = copies_at(cuda_state(be)->low, w);
+    if (!c) die("there are no weights in eight bits at %p", (const void *)w);
     return *c;
 }
 
 static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_low *low = s->low;
-    struct copies *c = copies_of(low, w);
+    if (!low) {
+        cuda_emulate_weights(be, copies, w, n, N, K);
+        return;
+    }
+    struct copies *c = copies_at(low, copies);
     size_t elements = (size_t)n * (size_t)N * (size_t)K;
     if (!c) {
         if (low->n == low->most) {
@@ -75,7 +80,7 @@ static void low_weights(struct backend *be, void *copies, const real_t *w, int n
         }
         c = &low->list[low->n++];
     }
-    c->w = w;
+    c->place = copies;
     c->as_is = matrix_at(copies, elements);
     c->transposed = matrix_at((char *)copies + cuda_low_copies(n, N, K) / 2, elements);
     quantise_weights(c->as_is, c->transposed, w, n, N, K, s->stream);
@@ -83,58 +88,54 @@ static void low_weights(struct backend *be, void *copies, const real_t *w, int n
 
 /* ---- experts ---- */
 
-void cuda_low_up(struct backend *be, struct moe *m, real_t *z, real_t *h, const real_t *rows,
-                 const real_t *up) {
+void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,
+                 const real_t *rows, const real_t *up) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    struct grouped_rows g = cuda_stashed_rows(be, &r);
-    int D = r.shape.D, F = r.shape.F;
-    struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r.most, D);
+    struct grouped_rows g = cuda_stashed_rows(be, r);
+    int D = r->shape.D, F = r->shape.F;
+    struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r->most, D);
     quantise_rows(x, none, 0, rows, g, D, s->stream);
-    grouped_fp8_up(s->grouped, z_of(be, z, &r), matrix_at(h, r.most * (size_t)F), x,
-                   of_weights(be, up).as_is, r.row_p, g, D, F, s->stream);
+    grouped_fp8_up(s->grouped, z_of(be, z, r), matrix_at(h, r->most * (size_t)F), x,
+                   of_weights(be, up).as_is, r->row_p, g, D, F, s->stream);
 }
 
-void cuda_low_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
+void cuda_low_down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
                    const real_t *down) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    grouped_fp8_forward(s->grouped, y, matrix_at((void *)(uintptr_t)h, r.most * (size_t)r.shape.F),
-                        of_weights(be, down).as_is, cuda_grouped_rows(be, &r), r.shape.D, r.shape.F,
-                        s->stream);
+    grouped_fp8_forward(
+        s->grouped, y, matrix_at((void *)(uintptr_t)h, r->most * (size_t)r->shape.F),
+        of_weights(be, down).as_is, cuda_grouped_rows(be, r), r->shape.D, r->shape.F, s->stream);
 }
 
 /* The gradient of z stays in the rooms, in eight bits, until cuda_low_up_backward. */
-void cuda_low_down_backward(struct backend *be, struct moe *m, float *dp_rows, float *ddown,
-                            const real_t *dy, const real_t *z, real_t *h, const real_t *down,
-                            int accumulate) {
+void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float *dp_rows,
+                            float *ddown, const real_t *dy, const real_t *z, real_t *h,
+                            const real_t *down, int accumulate) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    struct grouped_rows g = cuda_stashed_rows(be, &r);
-    int D = r.shape.D, F = r.shape.F;
-    struct fp8_matrix dy_rows = room(be, CUDA_LOW_ROWS, r.most, D),
-                      dy_columns = room(be, CUDA_LOW_RESULTS, r.most, D),
-                      h_columns = room(be, CUDA_LOW_COLUMNS, r.most, F);
-    quantise_rows(dy_rows, dy_columns, 0, dy, cuda_grouped_rows(be, &r), D, s->stream);
+    struct grouped_rows g = cuda_stashed_rows(be, r);
+    int D = r->shape.D, F = r->shape.F;
+    struct fp8_matrix dy_rows = room(be, CUDA_LOW_ROWS, r->most, D),
+                      dy_columns = room(be, CUDA_LOW_RESULTS, r->most, D),
+                      h_columns = room(be, CUDA_LOW_COLUMNS, r->most, F);
+    quantise_rows(dy_rows, dy_columns, 0, dy, cuda_grouped_rows(be, r), D, s->stream);
     grouped_fp8_forward(s->grouped, h, dy_rows, of_weights(be, down).transposed, g, F, D,
                         s->stream); /* h holds dh */
-    quantise_swiglu(room(be, CUDA_LOW_ROWS, r.most, 2 * F),
-                    room(be, CUDA_LOW_GRADIENTS, r.most, 2 * F), h_columns, dp_rows, s->scratch, h,
-                    z_of(be, z, &r), r.row_p, g, F, s->stream);
+    quantise_swiglu(room(be, CUDA_LOW_ROWS, r->most, 2 * F),
+                    room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), h_columns, dp_rows, s->scratch, h,
+                    z_of(be, z, r), r->row_p, g, F, s->stream);
     grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, accumulate, s->stream);
 }
 
-void cuda_low_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
+void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows, float *dup,
                           const real_t *rows, const real_t *up, int accumulate) {
     struct cuda_state *s = cuda_state(be);
-    struct cuda_rows r = cuda_moe_rows(be, m);
-    struct grouped_rows g = cuda_stashed_rows(be, &r);
-    int D = r.shape.D, F = r.shape.F;
-    struct fp8_matrix x = room(be, CUDA_LOW_COLUMNS, r.most, D);
-    grouped_fp8_forward(s->grouped, drows, room(be, CUDA_LOW_ROWS, r.most, 2 * F),
+    struct grouped_rows g = cuda_stashed_rows(be, r);
+    int D = r->shape.D, F = r->shape.F;
+    struct fp8_matrix x = room(be, CUDA_LOW_COLUMNS, r->most, D);
+    grouped_fp8_forward(s->grouped, drows, room(be, CUDA_LOW_ROWS, r->most, 2 * F),
                         of_weights(be, up).transposed, g, D, 2 * F, s->stream);
     quantise_rows(none, x, 1, rows, g, D, s->stream);
-    grouped_fp8_weights(s->grouped, dup, room(be, CUDA_LOW_GRADIENTS, r.most, 2 * F), x, g, 2 * F,
+    grouped_fp8_weights(s->grouped, dup, room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), x, g, 2 * F,
                         D, accumulate, s->stream);
 }
 
@@ -187,7 +188,7 @@ void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const r
 void cuda_low_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_low_rooms rooms = cuda_low_rooms_of(&s->work, be->grid->ep_size);
-    if (s->work.low == LOW_NONE) return;
+    if (s->way != LOW_FAST) return;
     assert(!s->low);
     s->low = memory_alloc(sizeof *s->low);
     for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)

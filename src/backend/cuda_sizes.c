@@ -45,7 +45,7 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
     size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1, w->low), ep_size, 0).rows,
-           low = w->low != LOW_NONE ? fp8_parts(rows, w->F) : 0;
+           low = w->low == LOW_FP8_BLOCK ? fp8_parts(rows, w->F) : 0;
     return grouped && w->backward ? most(grouped_parts(rows, w->F), low) : 0;
 }
 
@@ -97,11 +97,15 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
 }
 
 enum low_way cuda_low_way(int capability, enum low low) {
+    if (low == LOW_MXFP8) return LOW_EMULATED;
     return capability == 90 && low == LOW_FP8_BLOCK ? LOW_FAST : LOW_LACKING;
 }
 
 int cuda_row_unit(int grouped, enum low low) {
-    return low != LOW_NONE ? GROUPED_FP8_ROWS : grouped ? GROUPED_ROWS : 1;
+    return low == LOW_FP8_BLOCK ? GROUPED_FP8_ROWS
+           : grouped            ? GROUPED_ROWS
+           : low == LOW_MXFP8   ? MXFP8_BLOCK
+                                : 1;
 }
 
 /* Codes, and a scale for each `block` of them at most, which begin at a multiple of 256 bytes. */
@@ -120,7 +124,7 @@ struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
            F = (size_t)w->F, K = (size_t)w->attention.K, H = (size_t)w->attention.H * K,
            qkv = H + 2 * (size_t)w->attention.G * K, wide = most(most(D, qkv), H);
     struct cuda_low_rooms r = {0};
-    if (w->low == LOW_NONE) return r;
+    if (w->low != LOW_FP8_BLOCK) return r;
     size_t *bytes = r.bytes;
     bytes[CUDA_LOW_ROWS] =
         most(low_matrix(rows, w->backward ? most(D, 2 * F) : D), low_matrix(tokens, wide));
@@ -134,6 +138,24 @@ struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
 size_t cuda_low_copies(int n, int N, int K) {
     return 2 * low_codes((size_t)n * (size_t)N * (size_t)K,
                          (size_t)GROUPED_FP8_UNIT * GROUPED_FP8_UNIT);
+}
+
+/* Tokens' operands, and experts' rows, of which only the gradients of weights have two. */
+struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int grouped, int ep_size) {
+    enum { BF16 = 2 };
+    struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
+    size_t N = (size_t)w->N, K = (size_t)w->attention.K, D = (size_t)w->D, F = (size_t)w->F,
+           rows = cuda_moe_rooms_of(s, cuda_row_unit(grouped, w->low), ep_size, 0).rows,
+           H = (size_t)w->attention.H * K, qkv = H + 2 * (size_t)w->attention.G * K;
+    struct cuda_emulate_rooms r = {{0}};
+    r.bytes[0] = BF16 * most(rows * most(D, w->backward ? 2 * F : F), N * most(D, most(H, qkv)));
+    r.bytes[1] = w->backward ? BF16 * most(rows * most(D, F), N * most(D, H)) : 0;
+    return r;
+}
+
+size_t cuda_emulate_copies(int n, int N, int K) {
+    enum { BF16 = 2 };
+    return 2 * (size_t)n * (size_t)N * (size_t)K * BF16;
 }
 
 size_t cuda_low_z(size_t R, int F) {
@@ -219,6 +241,7 @@ size_t cuda_alloc_bytes(size_t bytes) {
 
 /* Blocks that share a scale are whole. */
 static char *low_refusal(const struct work *w) {
+    int unit = w->low == LOW_MXFP8 ? MXFP8_BLOCK : GROUPED_FP8_UNIT;
     const struct attention_shape a = w->attention;
     const struct {
         const char *key;
@@ -228,10 +251,10 @@ static char *low_refusal(const struct work *w) {
                  {"model.num_attention_heads * model.head_dim", a.H * a.K},
                  {"2 * model.num_key_value_heads * model.head_dim", 2 * a.G * a.K}};
     for (int i = 0; i < 4; i++)
-        if (sizes[i].value % GROUPED_FP8_UNIT)
+        if (sizes[i].value % unit)
             return memory_format("%s is %d: with a precision.recipe of eight bits it must be a "
                                  "multiple of %d on a GPU",
-                                 sizes[i].key, sizes[i].value, GROUPED_FP8_UNIT);
+                                 sizes[i].key, sizes[i].value, unit);
     return NULL;
 }
 

@@ -52,14 +52,16 @@ static char *check_precision(const struct config *c) {
         refuse("precision.first_layers_bf16 (%" PRId64 ") and precision.last_layers_bf16 (%" PRId64
                ") are more than model.num_hidden_layers (%" PRId64 ")",
                first, last, c->model.num_hidden_layers);
-    if (c->precision.fp8_activations &&
-        (c->precision.recipe == PRECISION_AUTO || c->precision.recipe == PRECISION_FP32 ||
-         c->precision.recipe == PRECISION_BF16))
-        refuse("precision.fp8_activations needs a precision.recipe of eight bits");
+    if (c->precision.fp8_activations && c->precision.recipe < PRECISION_FP8_BLOCK)
+        refuse("precision.fp8_activations needs a precision.recipe of eight bits: fp8_block, mxfp8 "
+               "or auto8");
     /* One array has the rows of all layers then, and elements of one size. */
     if (c->precision.fp8_activations && first + last > 0 && c->parallelism.ep_size != 1)
         refuse("precision.fp8_activations together with layers that stay out of the recipe "
                "(precision.first_layers_bf16, last_layers_bf16) needs parallelism.ep_size=1");
+    if (c->precision.fp8_weights && c->precision.recipe < PRECISION_FP8_BLOCK)
+        refuse("precision.fp8_weights needs a precision.recipe of eight bits: fp8_block, mxfp8 or "
+               "auto8");
     return NULL;
 }
 
