@@ -58,10 +58,10 @@ char *low_settle(struct config *c, int capability) {
                                 "on %s: precision.recipe=%s is fast there",
                                 names[low], auto8 ? " (by auto8)" : "", here, other);
     else if (way == LOW_EMULATED && !c->precision.emulate)
-        problem = memory_format("precision.recipe is '%s', which %s cannot compute fast: "
+        problem = memory_format("precision.recipe is '%s'%s, which %s cannot compute fast: "
                                 "precision.emulate=true gives the same numbers slowly, "
                                 "precision.recipe=%s is fast",
-                                names[low], here, other);
+                                names[low], auto8 ? " (by auto8)" : "", here, other);
     memory_free(here);
     return problem;
 }
