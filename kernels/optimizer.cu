@@ -107,7 +107,7 @@ struct adamw_step {
     float beta1, beta2, eps, keep, step, root;
 };
 
-/* n is a multiple of W. weight may be the master. */
+/* n is a multiple of W. weight may be the master, or NULL. */
 template <class T, int W>
 static __global__ void __launch_bounds__(THREADS)
     adamw(struct adamw_arrays a, T *weight, size_t n, struct adamw_step s) {
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(THREADS)
         }
         write_run(a.m + i, m[u]), write_run(a.v + i, v[u]);
         write_run(a.master + i, w[u]);
-        if (static_cast<void *>(weight) != a.master) write_run(weight + i, w[u]);
+        if (weight && static_cast<void *>(weight) != a.master) write_run(weight + i, w[u]);
     }
 }
 
@@ -154,7 +154,7 @@ extern "C" void adamw_update(enum real t, float *master, void *weight, float *m,
         in_runs(aligned, n, [&](auto run, size_t i, size_t count) {
             struct adamw_arrays a = {master + i, m + i, v + i, grad + i, factor};
             adamw<T, run.value><<<blocks_for(count), THREADS, 0, stream>>>(
-                a, static_cast<T *>(weight) + i, count, step);
+                a, weight ? static_cast<T *>(weight) + i : nullptr, count, step);
             check(cudaGetLastError());
         });
     });

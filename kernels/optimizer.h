@@ -24,8 +24,8 @@ void clip_decide(float *factor, const double *values, int n_values, const double
  *     v = beta2 v + (1 - beta2) g^2
  *     w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)
  *
- * on FP32 masters w; weight in the type gets them rounded to nearest even. With FP32 weight and
- * master may be one. */
+ * on FP32 masters w; weight in the type gets them rounded to nearest even, unless it is
+ * NULL. With FP32 weight and master may be one. */
 struct adamw_rule {
     float lr, beta1, beta2, eps, decay, correction1, correction2;
 };

@@ -1,10 +1,10 @@
 /* Eight bits in a model: which keys are served where, which products of a step are in it, copies of
  * weights that follow them, and a NaN that gets through it. On two ranks: the copies. */
 #include "config.h"
-#include "model/low_copies.h"
+#include "model/low.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "model/low.h"
+#include "model/stage.h"
 #include "tap.h"
 #include "train/step.h"
 #include "trial.h"
@@ -18,8 +18,8 @@ static const struct recipe {
 
 enum { V = 13, CAPACITY = 48 };
 
-static struct batch *open_step(struct trial *t, const struct recipe *r, int dp_size,
-                               const char *keys) {
+static struct batch *open_on(struct trial *t, const struct recipe *r, int dp_size, int ep_size,
+                             const char *keys, void (*prepare)(struct backend *be)) {
     int32_t tokens[CAPACITY];
     float weights[CAPACITY];
     struct batch *b = batch_new(CAPACITY);
@@ -29,7 +29,7 @@ static struct batch *open_step(struct trial *t, const struct recipe *r, int dp_s
         "model: {vocab_size: 13, hidden_size: 40, intermediate_size: 33, num_hidden_layers: 4,\n"
         "  num_attention_heads: 2, num_local_experts: 4, initializer_range: 0.3}\n",
         r->name, keys);
-    trial_open(t, MPI_COMM_WORLD, dp_size, 1, deck);
+    trial_open_on(t, MPI_COMM_WORLD, dp_size, ep_size, deck, prepare);
     for (int i = 0; i < CAPACITY; i++)
         tokens[i] = (int32_t)(random_bits(2, RANDOM_TEST, (uint64_t)i) % V), weights[i] = 1;
     batch_clear(b);
@@ -38,39 +38,47 @@ static struct batch *open_step(struct trial *t, const struct recipe *r, int dp_s
     return b;
 }
 
+static struct batch *open_step(struct trial *t, const struct recipe *r, const char *keys) {
+    return open_on(t, r, 1, 1, keys, NULL);
+}
+
 /* The real products, and how many of them were asked for by recipe. */
 enum { MATMUL, MATMUL_DX, MATMUL_DW, UP, DOWN, DOWN_BACKWARD, UP_BACKWARD, HEAD, N_CALLS };
 static struct backend real;
 static int calls[N_CALLS][LOW_MXFP8 + 1];
 
-/* Copies of weights, as a GPU has them in eight bits: here their first values. Entries by place. */
-enum { COPY_BYTES = 64, MOST_COPIES = 64 };
+/* Copies of weights, in place of which a GPU has eight bits: FP32, so the CPU's products take them.
+ */
+enum { MOST_COPIES = 64 };
 static struct {
-    const real_t *w;
-    const void *copy;
+    const real_t *w, *copy;
+    size_t bytes;
 } copies[MOST_COPIES];
 static int n_copies, n_made, n_taken, n_old;
+static int weights_stay; /* where copies were made of them */
 
 static size_t low_bytes(struct backend *be, int n, int N, int K) {
     (void)be;
-    return n * N * K > 0 ? COPY_BYTES : 0;
+    return (size_t)n * (size_t)N * (size_t)K * sizeof(float);
+}
+static int find(const real_t *copy) {
+    int i = 0;
+    while (i < n_copies && copies[i].copy != copy) i++;
+    return i;
 }
 static void low_weights(struct backend *be, void *copy, const real_t *w, int n, int N, int K) {
-    int i = 0;
-    (void)be;
-    n_made += n * N * K > 0;
-    while (i < n_copies && copies[i].w != w) i++;
+    int i = find(copy);
+    n_made++;
     if (i == n_copies) n_copies++;
-    memcpy(copy, w, COPY_BYTES);
-    copies[i].w = w, copies[i].copy = copy;
+    copies[i].w = w, copies[i].copy = copy, copies[i].bytes = low_bytes(be, n, N, K);
+    memcpy(copy, w, copies[i].bytes);
 }
-/* A product takes w: there must be a copy of what stands there now. */
+/* A product of a recipe is given a copy: of what stands there now. */
 static void take(const struct backend *be, const real_t *w) {
-    int i = 0;
-    if (!n_copies || be->low == LOW_NONE) return;
-    while (i < n_copies && copies[i].w != w) i++;
+    int i = find(w);
+    if (be->low_bytes != low_bytes || be->low == LOW_NONE) return;
     n_taken++;
-    n_old += i == n_copies || memcmp(copies[i].copy, w, COPY_BYTES) != 0;
+    n_old += i == n_copies || (weights_stay && memcmp(w, copies[i].w, copies[i].bytes) != 0);
 }
 
 static void matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int n, int m,
@@ -130,6 +138,12 @@ static void watch(struct backend *be) {
     be->head = head;
 }
 
+static void give_copies(struct backend *be) {
+    watch(be);
+    be->low_bytes = low_bytes, be->low_weights = low_weights;
+    n_copies = n_made = n_taken = n_old = 0;
+}
+
 /* In a step of 4 layers, the first two of which stay out: the projections and the experts of the
  * others are in eight bits; the head and the router's products, which the CPU has of the same
  * calls, never are. Layers are made again but for the last, whose products are not. */
@@ -145,7 +159,7 @@ static void check_calls(const struct recipe *r) {
                            [UP_BACKWARD] = {2, 2},
                            [HEAD] = {0, 1}};
     struct trial t;
-    struct batch *b = open_step(&t, r, 1, ", first_layers_bf16: 2}\nmemory: {recompute: layer");
+    struct batch *b = open_step(&t, r, ", first_layers_bf16: 2}\nmemory: {recompute: layer");
     const struct batch *const list[] = {b};
     int wrong = 0;
     watch(t.be);
@@ -172,30 +186,152 @@ static void check_copies(const struct recipe *r, int dp_size, const char *shard)
     char *keys = memory_format(", first_layers_bf16: 1}\nparallelism: {shard: %s}\n"
                                "memory: {recompute: layer",
                                shard);
-    struct batch *b = open_step(&t, r, dp_size, keys);
+    weights_stay = 1;
+    struct batch *b = open_on(&t, r, dp_size, 1, keys, give_copies);
     const struct batch *const list[] = {b, b};
-    watch(t.be);
-    t.be->low_bytes = low_bytes, t.be->low_weights = low_weights;
-    low_copies_new(t.m);
-    n_copies = n_made = n_taken = n_old = 0;
     for (int i = 0; i < 3; i++) step_take(t.o, list, 2, 1e-3, NULL, 0);
     int made = n_made;
     model_init(t.m, 77);
     step_take(t.o, list, 2, 1e-3, NULL, 0);
     tap_ok(n_old == 0 && n_taken > 0 && (t.m->stages ? made > 3 * 4 * 3 : made == 3 * 4 * 3),
-           "%s, shard %s: of %d products %d with copies of weights as they were; %d copies made",
+           "%s, shard %s: of %d products %d without copies of weights as they are; %d copies made",
            r->name, shard, n_taken, n_old, made);
-    n_copies = 0;
     trial_close(&t);
     batch_free(b);
     memory_free(keys);
+}
+
+/* ---- precision.fp8_weights ---- */
+
+enum { STEPS = 8 };
+struct story {
+    float *state; /* [n] masters, moments, whole weights */
+    size_t n, weights;
+    struct step_sums sums[STEPS];
+};
+
+static void scale_masters(struct model *m, float by) {
+    for (int i = 0; i < m->params->n; i++) {
+        float *master = model_master(m, i);
+        for (size_t k = 0; k < m->shares[i].n; k++) master[k] *= by;
+    }
+    model_publish(m);
+}
+
+/* Value `at` of tensor i, of those who keep it. */
+static void change(struct model *m, int i, size_t at, float value) {
+    const struct share *s = &m->shares[i];
+    if (at >= s->kept_first && at < s->kept_first + s->kept_n) model_put(m, i, at, 1, &value);
+    model_forget_weight(m, i);
+}
+
+static void add_state(struct story *s, const float *x, size_t n) {
+    s->state = memory_resize(s->state, (s->n + n) * sizeof *s->state);
+    memcpy(s->state + s->n, x, n * sizeof *x);
+    s->n += n;
+}
+
+/* Steps after all that changes weights: AdamW, a step that is not applied, masters that come from a
+ * checkpoint, a new start. */
+static struct story tell(struct trial *t, const struct batch *const list[2]) {
+    struct story s = {.weights = t->m->sizes.weights};
+    struct model *m = t->m;
+    int n = 0, down = m->params->layers[2].down;
+    float before;
+    for (; n < 3; n++) s.sums[n] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    t->be->download_real(t->be, &before, real_at(t->be, model_whole(m, down), 5), 1);
+    change(m, down, 5, NAN);
+    s.sums[n++] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    change(m, down, 5, before);
+    s.sums[n++] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    scale_masters(m, 0.75f);
+    s.sums[n++] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    model_init(m, 77);
+    for (; n < STEPS; n++) s.sums[n] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    for (int i = 0; i < m->params->n; i++)
+        add_state(&s, model_master(m, i), m->shares[i].n),
+            add_state(&s, model_whole(m, i), m->params->list[i].n);
+    add_state(&s, t->o->m, m->sizes.moments), add_state(&s, t->o->v, m->sizes.moments);
+    return s;
+}
+
+static int same_story(const struct story *a, const struct story *b) {
+    int same = a->n == b->n && memcmp(a->state, b->state, a->n * sizeof *a->state) == 0;
+    for (int i = 0; i < STEPS; i++)
+        same = same && a->sums[i].finite == (i != 3) && b->sums[i].finite == (i != 3) &&
+               (i == 3 || (a->sums[i].loss == b->sums[i].loss &&
+                           a->sums[i].grad_norm == b->sums[i].grad_norm));
+    return same;
+}
+
+/* The weights that the option leaves out of the arena, less the room for one of them. */
+static size_t left_out(const struct model *m) {
+    size_t sum = 0, most = 0;
+    for (int l = 1; l < m->s.L; l++) { /* the first stays out of the recipe */
+        const int list[] = {m->params->layers[l].up, m->params->layers[l].down};
+        for (int k = 0; k < 2; k++) {
+            const struct share *s = &m->shares[list[k]];
+            sum += s->kept_n;
+            if (!s->staged && s->kept_n > most) most = s->kept_n;
+        }
+    }
+    return sum - most;
+}
+
+/* Without weights of experts a run is to the bit what it is with them, and nothing stays of them:
+ * not in a model that only evaluates, which has no masters. */
+static void check_alone(const struct recipe *r, int dp_size, int ep_size, const char *shard,
+                        const char *more) {
+    char *text = memory_format("first_layers_bf16: 1}\nparallelism: {shard: %s}\n%s\n"
+                               "memory: {recompute: layer",
+                               shard, more),
+         *without = memory_format(", %s", text),
+         *with = memory_format(", fp8_weights: true, %s", text);
+    struct trial t;
+    struct batch *b = open_on(&t, r, dp_size, ep_size, without, NULL);
+    const struct batch *const list[] = {b, b};
+    struct story plain = tell(&t, list), alone;
+    trial_close(&t);
+    batch_free(b);
+    weights_stay = 0;
+    b = open_on(&t, r, dp_size, ep_size, with, give_copies);
+    const struct batch *const again[] = {b, b};
+    alone = tell(&t, again);
+    size_t out = left_out(t.m), rest = plain.weights - alone.weights;
+    tap_ok(same_story(&plain, &alone) && n_taken > 0 && n_old == 0,
+           "%s, %d x %d, shard %s, fp8_weights %s: the same to the bit", r->name, dp_size, ep_size,
+           shard, more);
+    tap_ok(out > 0 && rest + 16 * PARAMS_ALIGN > out && rest < out + 16 * PARAMS_ALIGN,
+           "%zu weights less, of %zu", rest, plain.weights);
+    int up = t.m->params->layers[3].up;
+    struct model *eval = model_new(t.c, t.be, CAPACITY, /*with_gradients=*/0);
+    tap_ok(!model_own_weight(t.m, up) && model_own_weight(eval, up) && !eval->masters,
+           "a model without gradients keeps them");
+    model_free(eval);
+    trial_close(&t);
+    batch_free(b);
+    memory_free(plain.state);
+    memory_free(alone.state);
+    memory_free(with);
+    memory_free(without);
+    memory_free(text);
+}
+
+static void check_fp8_weights(const struct recipe *r, int ranks) {
+    static const char *const shards[] = {"none", "optimizer", "full"};
+    for (int k = 0; k < 3; k++) {
+        check_alone(r, ranks, 1, shards[k], "");
+        if (ranks > 1) check_alone(r, 1, ranks, shards[k], "");
+    }
+    check_alone(r, ranks, 1, "optimizer",
+                "train.freeze: ['*.1.mlp.experts.*', '*.2.*gate_up_proj', '*q_proj*']");
 }
 
 /* A NaN in one expert's weights makes the step one that is not applied. */
 static void check_guard(const struct recipe *r) {
     float nan = NAN, before;
     struct trial t;
-    struct batch *b = open_step(&t, r, 1, "");
+    struct batch *b = open_step(&t, r, "");
     const struct batch *const list[] = {b};
     int first = step_take(t.o, list, 1, 1e-3, NULL, 0).finite;
     int down = t.m->params->layers[1].down;
@@ -269,6 +405,7 @@ int main(int argc, char **argv) {
     for (int k = 0; k < 2; k++) {
         check_copies(&recipes[k], ranks, "optimizer");
         check_copies(&recipes[k], ranks, "full");
+        check_fp8_weights(&recipes[k], ranks);
         if (ranks > 1) continue;
         check_calls(&recipes[k]);
         check_guard(&recipes[k]);

@@ -107,12 +107,18 @@ int trial_serves(const struct backend *be, const struct config *c, const char *f
 }
 
 void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck) {
+    trial_open_on(t, comm, dp, ep, deck, NULL);
+}
+
+void trial_open_on(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck,
+                   void (*prepare)(struct backend *be)) {
     char *text =
         memory_format("%s\nparallelism.dp_size: %d\nparallelism.ep_size: %d\n", deck, dp, ep);
     memset(t, 0, sizeof *t);
     t->c = config_parse(text, "trial");
     grid_open(&t->g, comm, dp, ep);
     t->be = trial_backend(&t->g);
+    if (prepare) prepare(t->be);
     t->rooms = memory_alloc_array(MOST_ROOMS, sizeof *t->rooms);
     opening = t, backend_alloc = t->be->alloc, backend_reserve = t->be->reserve;
     t->be->alloc = listed_alloc, t->be->reserve = unlisted_reserve;

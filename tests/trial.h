@@ -35,6 +35,10 @@ int trial_serves(const struct backend *be, const struct config *c, const char *f
 void trial_open(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck);
 void trial_close(struct trial *t);
 
+/* The same, with what the test changes in the backend before the model is made on it. */
+void trial_open_on(struct trial *t, MPI_Comm comm, int dp, int ep, const char *deck,
+                   void (*prepare)(struct backend *be));
+
 /* Fills gradients, activations and what the exchange keeps with NaN: a pass that reads what it has
  * not written shows. Collective over the trial's grid. */
 void trial_poison(struct trial *t);

@@ -202,10 +202,10 @@ struct backend {
     /* ---- work beside other work ---- */
     /* What is asked for between `beside` and `back` begins when what was asked for before is done,
      * goes on beside what is asked for after `back`, and stretches of it follow one another. It may
-     * be copy, add, all_reduce, reduce_scatter and all_gather, and is not to be recorded. Of what
-     * it reads and writes nothing may be touched before `await` with the ticket that was given to
-     * `back`: what is asked for from then on begins when the last stretch with this ticket is done;
-     * at once, where there was none. reserve was told of it. */
+     * be copy, round, add, all_reduce, reduce_scatter and all_gather, and is not to be recorded. Of
+     * what it reads and writes nothing may be touched before `await` with the ticket that was given
+     * to `back`: what is asked for from then on begins when the last stretch with this ticket is
+     * done; at once, where there was none. reserve was told of it. */
     void (*beside)(struct backend *be);
     void (*back)(struct backend *be, int ticket); /* < BESIDE_TICKETS */
     void (*await)(struct backend *be, int ticket);
@@ -226,8 +226,8 @@ struct backend {
     void (*profile)(struct backend *be, int on);
 
     /* ---- weights in eight bits ---- */
-    /* Bytes of the copies of weights w[n, N, K] that products in the recipe of reserve take; 0:
-     * they take the weights. */
+    /* Bytes of the copies of weights w[n, N, K] that products in a recipe are given in place of
+     * the weights; 0, for all sizes: they are given the weights. */
     size_t (*low_bytes)(struct backend *be, int n, int N, int K);
     /* Bytes of z[R, 2F] of a layer with the recipe. With low_z it is rounded to E4M3 in blocks of
      * 1 x 128 or 1 x 32 of gate and of up, as the first operand of a product is: the forward pass,
@@ -235,7 +235,8 @@ struct backend {
      * one. */
     size_t (*low_z_bytes)(struct backend *be, size_t R, int F);
     /* copies, of as many bytes, become those of the weights at w, for the products that follow;
-     * anew whenever the weights have changed. Nothing where low_bytes is 0. */
+     * anew whenever the weights have changed. w is not needed after it. Nothing where low_bytes is
+     * 0. */
     void (*low_weights)(struct backend *be, void *copies, const real_t *w, int n, int N, int K);
 
     /* ---- math ---- */
@@ -381,7 +382,7 @@ struct backend {
      *     w = w (1 - lr decay) - lr (m / correction1) / (sqrt(v / correction2) + eps)
      *
      * on FP32 masters w; weight (compute type) gets the rounded result; where the types are the
-     * same it may be the master itself. */
+     * same it may be the master itself. NULL: nobody keeps it. */
     void (*adamw)(struct backend *be, float *master, real_t *weight, float *m, float *v,
                   const float *grad, const float *factor, size_t n, struct adamw a);
 

@@ -9,7 +9,7 @@ static void adamw(struct backend *be, float *master, real_t *weight, float *m, f
     if (factor[0] < 0) return;
     float scale = factor[0], keep = 1 - a.lr * a.decay, step = a.lr / a.correction1,
           root = 1 / sqrtf(a.correction2);
-    float *w = weight;
+    float *w = weight ? weight : master;
 #pragma omp parallel for simd
     for (size_t i = 0; i < n; i++) {
         float g = scale * grad[i];

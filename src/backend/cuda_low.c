@@ -9,9 +9,9 @@
 #include "quantise.h"
 #include <assert.h>
 
-/* What low_weights made of the matrix at w; of one that is no longer there it stays, unused. */
+/* What low_weights made in these copies, which products are given as their weights. */
 struct copies {
-    const real_t *w;
+    const void *place;
     struct fp8_matrix as_is, transposed;
 };
 
@@ -51,22 +51,22 @@ static size_t low_bytes(struct backend *be, int n, int N, int K) {
     return cuda_low_copies(n, N, K);
 }
 
-static struct copies *copies_of(struct cuda_low *low, const real_t *w) {
+static struct copies *copies_at(struct cuda_low *low, const void *place) {
     for (int i = 0; i < low->n; i++)
-        if (low->list[i].w == w) return &low->list[i];
+        if (low->list[i].place == place) return &low->list[i];
     return NULL;
 }
 
 static struct copies of_weights(struct backend *be, const real_t *w) {
-    struct copies *c = copies_of(cuda_state(be)->low, w);
-    if (!c) die("there are no copies in eight bits of the weights at %p", (const void *)w);
+    struct copies *c = copies_at(cuda_state(be)->low, w);
+    if (!c) die("there are no weights in eight bits at %p", (const void *)w);
     return *c;
 }
 
 static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_low *low = s->low;
-    struct copies *c = copies_of(low, w);
+    struct copies *c = copies_at(low, copies);
     size_t elements = (size_t)n * (size_t)N * (size_t)K;
     if (!c) {
         if (low->n == low->most) {
@@ -75,7 +75,7 @@ static void low_weights(struct backend *be, void *copies, const real_t *w, int n
         }
         c = &low->list[low->n++];
     }
-    c->w = w;
+    c->place = copies;
     c->as_is = matrix_at(copies, elements);
     c->transposed = matrix_at((char *)copies + cuda_low_copies(n, N, K) / 2, elements);
     quantise_weights(c->as_is, c->transposed, w, n, N, K, s->stream);

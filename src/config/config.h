@@ -62,7 +62,7 @@ struct config {
 
     struct {
         int recipe; /* enum precision_kind */
-        int emulate, fp8_activations;
+        int emulate, fp8_activations, fp8_weights;
         int64_t first_layers_bf16, last_layers_bf16;
     } precision;
 

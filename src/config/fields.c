@@ -52,6 +52,7 @@ const struct field fields[] = {
     ENUM(precision.recipe, "auto", "auto|fp32|bf16|fp8_block|mxfp8|auto8", "Type of weights and activations, and of what their products take; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU. fp8_block and mxfp8 multiply projections and experts in eight bits, auto8 chooses between them by the GPU: docs/configuration.md has them."),
     BOOL(precision.emulate, "false", "A recipe of eight bits may be computed on what has no fast products for it, with its numbers, slowly: operands are rounded as it has them. Else it is refused there."),
     BOOL(precision.fp8_activations, "false", "With a recipe of eight bits, what the experts keep from the forward pass for the backward pass (the inputs of their activation) is kept in eight bits: less memory, and a gradient of slightly rounded activations. Attention's part stays as it is."),
+    BOOL(precision.fp8_weights, "false", "Training with a recipe of eight bits keeps no copy in bf16 of the weights of the experts that are in it: of the FP32 masters their copies in eight bits are made, once a step. 2 bytes a parameter less; the result does not change. Where eight bits are emulated there is nothing to save."),
     INT(precision.first_layers_bf16, "0", 0, WIDE, NULL, "layers", "Layers at the beginning that stay out of a recipe of eight bits: they compute in bf16, on the CPU in fp32."),
     INT(precision.last_layers_bf16, "0", 0, WIDE, NULL, "layers", "The same at the end."),
 

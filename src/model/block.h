@@ -1,4 +1,5 @@
-/* The two blocks of a layer, forward and backward beside each other; used by the model's files only. */
+/* The two blocks of a layer, forward and backward beside each other; used by the model's files
+ * only. */
 #ifndef REGULON_MODEL_BLOCK_H
 #define REGULON_MODEL_BLOCK_H
 #include "model/low.h"
@@ -12,6 +13,11 @@ static inline real_t *model_weight(const struct model *m, int i) {
     const struct stages *y = m->stages;
     return s->staged ? real_at(m->be, y->weights[y->now % ROOMS], y->place[i])
                      : real_at(m->be, m->weights, s->weight);
+}
+/* What products take as weight i, the first of its matrix: copies in eight bits where it has any.
+ */
+static inline const real_t *model_operand(const struct model *m, int i) {
+    return m->low_copies && m->low_copies[i] ? m->low_copies[i] : model_weight(m, i);
 }
 static inline float *model_grad(const struct model *m, int i) {
     const struct share *s = &m->shares[i];

@@ -10,8 +10,8 @@ void experts_forward(struct model *m, int layer) {
     be->route(be, &y->routing, m->logits, y->xn2, model_weight(m, p->router), bias, N, m->moe);
     be->moe_dispatch(be, y->moe, y->rows, y->xn2, &y->routing, N);
     eight_bits_begin(m, layer);
-    be->experts_up(be, y->moe, y->z, y->h, y->rows, model_weight(m, p->up));
-    be->experts_down(be, y->moe, m->y, y->h, model_weight(m, p->down));
+    be->experts_up(be, y->moe, y->z, y->h, y->rows, model_operand(m, p->up));
+    be->experts_down(be, y->moe, m->y, y->h, model_operand(m, p->down));
     eight_bits_end(m);
     be->moe_combine(be, y->moe, m->delta, m->y, N);
 }
@@ -24,9 +24,9 @@ void experts_backward(struct model *m, int layer) {
     be->moe_combine_backward(be, y->moe, m->y, m->dx, N);
     eight_bits_begin(m, layer);
     be->experts_down_backward(be, y->moe, y->z, m->dp_rows, model_grad(m, p->down), m->y, y->z,
-                              y->h, model_weight(m, p->down), model_adds(m, p->down));
+                              y->h, model_operand(m, p->down), model_adds(m, p->down));
     be->experts_up_backward(be, y->moe, m->y, model_grad(m, p->up), y->z, y->rows,
-                            model_weight(m, p->up), model_adds(m, p->up));
+                            model_operand(m, p->up), model_adds(m, p->up));
     eight_bits_end(m);
     be->moe_dispatch_backward(be, y->moe, m->dxn, m->dp, m->y, m->dp_rows, N);
     be->route_backward(be, m->dxn, model_grad(m, p->router), m->logits, &y->routing, m->dp,

@@ -3,79 +3,95 @@
 #include "base/memory.h"
 #include "model/block.h"
 
-enum { MATRICES = 4 }; /* of a layer: projections into and out of attention, the experts' two */
+enum { MATRICES = 4 }; /* of a layer */
+
+/* The first tensors of a layer's matrices: projections into and out of attention, the experts' two.
+ */
+static void list_matrices(const struct model *m, int layer, int list[MATRICES]) {
+    const struct layer_params *p = &m->params->layers[layer];
+    list[0] = p->q, list[1] = p->o, list[2] = p->up, list[3] = p->down;
+}
 
 struct matrix {
-    int param, n, N, K; /* w[n, N, K] */
+    int n, N, K; /* w[n, N, K] */
 };
 
-static struct matrix matrix_of(const struct model *m, int layer, int which) {
-    const struct layer_params *p = &m->params->layers[layer];
-    const struct shape *s = &m->s;
-    int experts = s->E / m->be->grid->ep_size;
-    const struct matrix all[MATRICES] = {{p->q, 1, qkv_width(s), s->D},
-                                         {p->o, 1, s->D, s->H * s->K},
-                                         {p->up, experts, 2 * s->F, s->D},
-                                         {p->down, experts, s->D, s->F}};
-    return all[which];
+static struct matrix matrix_of(const struct model *m, int first) {
+    const struct params *p = m->params;
+    const struct param *t = &p->list[first];
+    int64_t rows = t->rows;
+    for (int i = first + 1; i < p->n && p->list[i].joined; i++) rows += p->list[i].rows;
+    int64_t N = t->kind == PARAM_EXPERT ? t->dims[1] : rows;
+    return (struct matrix){.n = (int)(rows / N), .N = (int)N, .K = (int)t->cols};
 }
 
-static int staged(const struct model *m, struct matrix w) {
-    return m->shares[w.param].staged;
-}
-
-static size_t bytes_of(const struct model *m, struct matrix w) {
+static size_t bytes_of(const struct model *m, int first) {
+    struct matrix w = matrix_of(m, first);
     return m->be->low_bytes(m->be, w.n, w.N, w.K);
 }
 
-static void **place_of(const struct model *m, int layer, int which) {
-    int slot = staged(m, matrix_of(m, layer, which)) ? stage_layer(layer) % ROOMS : ROOMS + layer;
-    return m->low_copies + slot * MATRICES + which;
-}
-
-static int n_places(const struct model *m) {
-    return (ROOMS + m->s.L) * MATRICES;
-}
-
 void low_copies_new(struct model *m) {
-    if (low_recipe(m->config) == LOW_NONE || bytes_of(m, matrix_of(m, 0, 0)) == 0) return;
-    m->low_copies = memory_alloc_array((size_t)n_places(m), sizeof *m->low_copies);
-    for (int l = 0; l < m->s.L; l++)
+    int list[MATRICES], earlier[MATRICES];
+    size_t n = (size_t)m->params->n;
+    list_matrices(m, 0, list);
+    if (low_recipe(m->config) == LOW_NONE || bytes_of(m, list[0]) == 0) return;
+    m->low_copies = memory_alloc_array(n, sizeof *m->low_copies);
+    m->low_stale = memory_alloc_array(n, sizeof *m->low_stale);
+    for (int l = 0; l < m->s.L; l++) {
+        list_matrices(m, l, list);
+        if (l >= ROOMS) list_matrices(m, l - ROOMS, earlier);
         for (int k = 0; k < MATRICES && low_layer(m->config, l) != LOW_NONE; k++) {
-            void **place = place_of(m, l, k);
-            if (!*place) *place = m->be->alloc(m->be, bytes_of(m, matrix_of(m, l, k)));
+            void **copies = &m->low_copies[list[k]];
+            if (l >= ROOMS && m->shares[list[k]].staged) *copies = m->low_copies[earlier[k]];
+            if (!*copies) *copies = m->be->alloc(m->be, bytes_of(m, list[k]));
         }
-    low_copies_forget(m);
-}
-
-int low_copies_n(const struct model *m) {
-    return m->low_copies ? n_places(m) : 0;
+    }
+    model_forget(m);
 }
 
 void low_copies_free(struct model *m) {
-    for (int i = 0; i < low_copies_n(m); i++) m->be->release(m->be, m->low_copies[i]);
-    memory_free(m->low_copies);
-}
-
-void low_copies_forget(struct model *m) {
-    m->low_stale = 1;
-}
-
-static void make(struct model *m, int layer, int of_stage) {
-    for (int k = 0; k < MATRICES && low_layer(m->config, layer) != LOW_NONE; k++) {
-        struct matrix w = matrix_of(m, layer, k);
-        if (staged(m, w) == of_stage)
-            m->be->low_weights(m->be, *place_of(m, layer, k), model_weight(m, w.param), w.n, w.N,
-                               w.K);
+    int list[MATRICES], later[MATRICES];
+    for (int l = 0; l < m->s.L && m->low_copies; l++) {
+        int last = l + ROOMS >= m->s.L; /* of those that have the same room */
+        list_matrices(m, l, list);
+        if (!last) list_matrices(m, l + ROOMS, later);
+        for (int k = 0; k < MATRICES; k++)
+            if (last || m->low_copies[list[k]] != m->low_copies[later[k]])
+                m->be->release(m->be, m->low_copies[list[k]]);
     }
+    memory_free(m->low_copies);
+    memory_free(m->low_stale);
+}
+
+void low_copies_forget(struct model *m, int i) {
+    while (m->params->list[i].joined) i--;
+    if (m->low_copies) m->low_stale[i] = 1;
+}
+
+static void make(struct model *m, int i, const real_t *weights) {
+    struct matrix w = matrix_of(m, i);
+    m->be->low_weights(m->be, m->low_copies[i], weights, w.n, w.N, w.K);
+    m->low_stale[i] = 0;
+}
+
+static int to_make(const struct model *m, int i) {
+    return m->low_copies[i] && m->low_stale[i] && !m->shares[i].staged;
 }
 
 void low_copies_make(struct model *m) {
-    if (!m->low_copies || !m->low_stale) return;
-    for (int l = 0; l < m->s.L; l++) make(m, l, /*of_stage=*/0);
-    m->low_stale = 0;
+    int i = 0, n = m->low_copies ? m->params->n : 0;
+    while (i < n && !to_make(m, i)) i++;
+    if (i == n) return;
+    enum clock before = m->be->clock(m->be, CLOCK_OPTIMIZER);
+    for (; i < n; i++)
+        if (to_make(m, i)) make(m, i, model_whole(m, i));
+    m->be->clock(m->be, before);
 }
 
 void low_copies_of_stage(struct model *m, int layer) {
-    if (m->low_copies) make(m, layer, /*of_stage=*/1);
+    int list[MATRICES];
+    list_matrices(m, layer, list);
+    for (int k = 0; k < MATRICES && m->low_copies; k++)
+        if (m->low_copies[list[k]] && m->shares[list[k]].staged)
+            make(m, list[k], model_weight(m, list[k]));
 }

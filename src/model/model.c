@@ -7,6 +7,17 @@
 #include "model/recompute.h"
 #include "model/stage.h"
 
+/* precision.fp8_weights, where products take copies in place of weights. */
+static int low_alone(const struct config *c, struct backend *be, int with_gradients) {
+    return with_gradients && c->precision.fp8_weights && be->low_bytes(be, 1, 1, 1) > 0;
+}
+
+static int has_from_master(const struct model *m) {
+    int n = 0;
+    for (int i = 0; i < m->params->n; i++) n += m->shares[i].from_master;
+    return n > 0;
+}
+
 struct model *model_new(const struct config *c, struct backend *be, int capacity,
                         int with_gradients) {
     struct model *m = memory_alloc(sizeof *m);
@@ -17,7 +28,8 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->attention = (struct attention_shape){.H = s.H, .G = s.G, .K = s.K, .window = s.window};
     m->moe = (struct moe_shape){.D = s.D, .F = s.F, .E = s.E, .A = s.A, .capacity = capacity};
     m->params = params_new(&s, be->grid, c);
-    m->shares = shares_new(m->params, be->grid, c, shard, &m->sizes);
+    m->shares =
+        shares_new(m->params, be->grid, c, shard, low_alone(c, be, with_gradients), &m->sizes);
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
            r = be->real_bytes, HK = (size_t)(s.H * s.K), rows;
     be->low_z = with_gradients && c->precision.fp8_activations;
@@ -70,7 +82,8 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     m->dz = be->alloc(be, sizeof *m->dz);
     if (c->router.balance_over == BALANCE_WORLD)
         m->all_counts = be->alloc(be, L * E * sizeof *m->all_counts);
-    if (r != sizeof(float)) m->masters = be->alloc(be, m->sizes.masters * sizeof *m->masters);
+    if (r != sizeof(float) || has_from_master(m))
+        m->masters = be->alloc(be, m->sizes.masters * sizeof *m->masters);
     return m;
 }
 
@@ -121,12 +134,13 @@ void model_put(struct model *m, int i, size_t first, size_t n, const float *valu
     const struct share *s = &m->shares[i];
     size_t from = first > s->first ? first : s->first,
            to = first + n < s->first + s->n ? first + n : s->first + s->n;
-    m->be->upload_real(m->be, real_at(m->be, m->weights, s->weight + (first - s->kept_first)),
-                       values, n);
+    if (!s->from_master)
+        m->be->upload_real(m->be, real_at(m->be, m->weights, s->weight + (first - s->kept_first)),
+                           values, n);
     if (m->masters && from < to)
         m->be->upload(m->be, model_master(m, i) + (from - s->first), values + (from - first),
                       (to - from) * sizeof *values);
-    model_forget(m);
+    model_forget_weight(m, i);
 }
 
 void model_init(struct model *m, uint64_t seed) {
@@ -145,7 +159,8 @@ void model_init(struct model *m, uint64_t seed) {
 
 real_t *model_own_weight(const struct model *m, int i) {
     const struct share *s = &m->shares[i];
-    return real_at(m->be, m->weights, s->weight + (s->first - s->kept_first));
+    return s->from_master ? NULL
+                          : real_at(m->be, m->weights, s->weight + (s->first - s->kept_first));
 }
 
 float *model_own_grad(const struct model *m, int i) {
@@ -157,8 +172,23 @@ float *model_master(const struct model *m, int i) {
     return m->masters ? m->masters + m->shares[i].state : (float *)model_own_weight(m, i);
 }
 
+static void gather(struct model *m, int i) {
+    struct backend *be = m->be;
+    const struct share *s = &m->shares[i];
+    if (s->gathered)
+        be->all_gather(be, share_group(be->grid, &m->params->list[i]), model_weight(m, i),
+                       s->counts);
+}
+
 real_t *model_whole(struct model *m, int i) {
-    if (m->shares[i].staged) stage_weights(m, stage_of(m, i));
+    struct backend *be = m->be;
+    const struct share *s = &m->shares[i];
+    if (s->staged) {
+        stage_weights(m, stage_of(m, i));
+    } else if (s->from_master) {
+        be->round(be, real_at(be, model_weight(m, i), s->first), model_master(m, i), s->n);
+        gather(m, i);
+    }
     return model_weight(m, i);
 }
 
@@ -168,21 +198,26 @@ void model_set_bias(struct model *m, const float *bias) {
     m->be->upload(m->be, m->bias, bias, n * sizeof *bias);
 }
 
-void model_forget(struct model *m) {
+void model_forget_weight(struct model *m, int i) {
     stages_forget(m);
-    low_copies_forget(m);
+    low_copies_forget(m, i);
+}
+
+void model_forget(struct model *m) {
+    for (int i = 0; i < m->params->n; i++) model_forget_weight(m, i);
+}
+
+void model_spread(struct model *m, int i) {
+    if (!m->shares[i].from_master) gather(m, i);
+    model_forget_weight(m, i);
 }
 
 void model_publish(struct model *m) {
-    struct backend *be = m->be;
     for (int i = 0; i < m->params->n; i++) {
-        const struct param *t = &m->params->list[i];
-        const struct share *s = &m->shares[i];
-        be->round(be, model_own_weight(m, i), model_master(m, i), s->n);
-        if (s->gathered)
-            be->all_gather(be, share_group(be->grid, t), model_weight(m, i), s->counts);
+        if (!m->shares[i].from_master)
+            m->be->round(m->be, model_own_weight(m, i), model_master(m, i), m->shares[i].n);
+        model_spread(m, i);
     }
-    model_forget(m);
 }
 
 static size_t n_doubles(const struct model *m) {

@@ -57,10 +57,10 @@ struct model {
     struct share *shares; /* [params->n] what this rank updates */
     struct share_sizes sizes;
     struct stages *stages; /* stage.h; NULL: all tensors are kept whole */
-    void **low_copies;     /* low.h: the weights in eight bits; NULL: none */
-    int low_stale;         /* they are to be made before the next forward pass */
+    void **low_copies;     /* [params->n] low_copies.h: of weights in eight bits; NULL: none */
+    char *low_stale;       /* [params->n] 1: these are to be made before the next forward pass */
     float *masters;        /* [sizes.masters] FP32 weights of the shares; NULL where the weights
-                              themselves are FP32: see model_master */
+                              themselves are FP32, and all kept: see model_master */
     float *grads;          /* [sizes.grads], NULL for a model that only evaluates */
     int has_grads;         /* since model_reset: the next micro-batch adds, else it overwrites */
     float *bias;           /* [L, E] selection bias of the router, backend memory */
@@ -114,7 +114,8 @@ void model_free(struct model *m);
 void model_init(struct model *m, uint64_t seed); /* the weights that a run starts with */
 
 /* Values [first, first + n) of this rank's part of parameter i, of what it keeps of them, FP32 in
- * host memory: weights, and of the masters what is among them. */
+ * host memory: weights, and of the masters what is among them. Of what is made of the masters the
+ * next pass gathers the shares: the same tensors are put on all ranks. */
 void model_put(struct model *m, int i, size_t first, size_t n, const float *values);
 
 /* The selection bias bias[L, E], host memory; what is not all 0 takes part in routing from here on.
@@ -124,19 +125,25 @@ void model_set_bias(struct model *m, const float *bias);
 /* The FP32 master weights of share i, [shares[i].n]; they may be the weights themselves. */
 float *model_master(const struct model *m, int i);
 
-/* The weights and the gradients of share i, [shares[i].n]. */
+/* The weights, NULL where they are not kept, and the gradients of share i, [shares[i].n]. */
 real_t *model_own_weight(const struct model *m, int i);
 float *model_own_grad(const struct model *m, int i);
 
-/* Weight i, all of this rank's part; where it is not kept it is gathered, and there until the next
- * call or pass. Collective over share_group; the same calls in the same order on all ranks. */
+/* Weight i, all of this rank's part; where it is not kept it is made, or gathered, and there until
+ * the next call or pass. Collective over share_group; the same calls in the same order on all
+ * ranks. */
 real_t *model_whole(struct model *m, int i);
+
+/* The masters of share i have changed, and its weights where they are kept: others get them.
+ * Collective over share_group. */
+void model_spread(struct model *m, int i);
 
 /* The weights from the masters of all ranks. Collective over world. */
 void model_publish(struct model *m);
 
-/* Weights have changed otherwise than by the calls above: what was gathered of them, or made in
- * eight bits, is out of date. */
+/* Weights have changed otherwise than by the calls above, number i or all: what was gathered of
+ * them, or made in eight bits, is out of date. */
+void model_forget_weight(struct model *m, int i);
 void model_forget(struct model *m);
 
 /* Forward pass up to the last norm (m->xn[N, D]). Collective over grid->ep, and over world where

@@ -200,6 +200,6 @@ void recompute_layer(struct model *m, int layer) {
     eight_bits_begin(m, layer);
     if (lacks_z || (lacks_rows && be->rows_again))
         be->experts_up(be, y->moe, y->z, y->h, y->rows,
-                       model_weight(m, m->params->layers[layer].up));
+                       model_operand(m, m->params->layers[layer].up));
     eight_bits_end(m);
 }

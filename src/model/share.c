@@ -1,6 +1,7 @@
 #include "config.h"
 #include "model/share.h"
 #include "base/memory.h"
+#include "model/low.h"
 #include <string.h>
 
 MPI_Comm share_group(const struct grid *g, const struct param *t) {
@@ -54,12 +55,26 @@ static void choose_staged(struct share *list, const struct params *p) {
     }
 }
 
+static void choose_from_master(struct share *list, const struct params *p, const struct config *c) {
+    for (int l = 0; l < c->model.num_hidden_layers; l++)
+        if (low_layer(c, l) != LOW_NONE)
+            list[p->layers[l].up].from_master = list[p->layers[l].down].from_master = 1;
+}
+
 static void place_weights(struct share *list, const struct params *p, struct share_sizes *sizes) {
+    size_t room = 0;
     for (int i = 0; i < p->n; i++) {
         int joined = p->list[i].joined && !list[i].staged;
+        if (list[i].from_master) {
+            if (!list[i].staged && list[i].kept_n > room) room = list[i].kept_n;
+            continue;
+        }
         list[i].weight = joined ? sizes->weights : aligned(sizes->weights);
         sizes->weights = list[i].weight + list[i].kept_n;
     }
+    for (int i = 0; i < p->n; i++)
+        if (list[i].from_master) list[i].weight = aligned(sizes->weights);
+    if (room) sizes->weights = aligned(sizes->weights) + room;
 }
 
 /* Places the gradients of the matrices that are frozen, or of the others: those first. */
@@ -84,11 +99,12 @@ static void place_grads(struct share *list, const struct params *p, int frozen,
 }
 
 struct share *shares_new(const struct params *p, const struct grid *g, const struct config *c,
-                         enum shard_kind shard, struct share_sizes *sizes) {
+                         enum shard_kind shard, int low_alone, struct share_sizes *sizes) {
     struct share *list = memory_alloc_array((size_t)p->n, sizeof *list);
     memset(sizes, 0, sizeof *sizes);
     for (int i = 0; i < p->n; i++) list[i] = share_of(&p->list[i], g, c, shard);
     if (shard == SHARD_FULL) choose_staged(list, p);
+    if (low_alone) choose_from_master(list, p, c);
     place_weights(list, p, sizes);
     for (int frozen = 0; frozen < 2; frozen++) {
         for (int i = 0; i < p->n; i++) {

@@ -18,15 +18,18 @@ struct share {
     int frozen;                /* train.freeze: neither updated nor counted; has no moments */
     int gathered;              /* other ranks update the rest: it must be gathered */
     int replicated;            /* fewer rows than ranks: every rank updates all of it */
+    int from_master; /* the weights are not kept: they are made of the masters whenever eight bits
+                        or others want them, in the stage's room where they are staged, else at
+                        `weight`, one place for all that are not kept */
     int staged; /* no rank keeps the whole of the matrix: passes find it in a room, and leave its
                    gradient in one */
     size_t *counts; /* [ranks of the group] elements of each rank's even share */
 };
 
-/* Elements of the arrays that shares have places in. Whole weights lie as the table has them.
- * Gradients lie as the weights do, without those of frozen tensors, which share a room at the end:
- * the backward pass writes there what nobody reads. (A tensor that is one matrix with a trained one
- * keeps its place.) */
+/* Elements of the arrays that shares have places in. Whole weights lie as the table has them,
+ * behind them the room for those that are not kept. Gradients lie as the table has them, too,
+ * without those of frozen tensors, which share a room at the end: the backward pass writes there
+ * what nobody reads. (A tensor that is one matrix with a trained one keeps its place.) */
 struct share_sizes {
     size_t weights;
     size_t masters;
@@ -36,9 +39,10 @@ struct share_sizes {
     size_t grads;         /* up to here the room */
 };
 
-/* The shares of p's parameters, [p->n]. The caller frees them with shares_free. */
+/* The shares of p's parameters, [p->n]; low_alone 1: of experts that compute in eight bits the
+ * weights are from_master. The caller frees them with shares_free. */
 struct share *shares_new(const struct params *p, const struct grid *g, const struct config *c,
-                         enum shard_kind shard, struct share_sizes *sizes);
+                         enum shard_kind shard, int low_alone, struct share_sizes *sizes);
 void shares_free(struct share *list, int n);
 
 /* The ranks that hold the same rows of a tensor; borrowed. */

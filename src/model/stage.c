@@ -100,8 +100,11 @@ static void bring(struct model *m, int k) {
         int i = list[j];
         const struct share *own = &m->shares[i];
         real_t *whole = real_at(be, s->weights[k % ROOMS], s->place[i]);
-        be->copy(be, real_at(be, whole, own->first), model_own_weight(m, i),
-                 own->n * be->real_bytes);
+        real_t *part = real_at(be, whole, own->first);
+        if (own->from_master)
+            be->round(be, part, model_master(m, i), own->n);
+        else
+            be->copy(be, part, model_own_weight(m, i), own->n * be->real_bytes);
         if (!own->replicated)
             be->all_gather(be, share_group(be->grid, &m->params->list[i]), whole, own->counts);
     }

@@ -74,9 +74,6 @@ void optimizer_update(struct optimizer *o, double lr) {
         a.decay = decay_of(c, p);
         be->adamw(be, model_master(m, i), model_own_weight(m, i), o->m + s->state, o->v + s->state,
                   model_own_grad(m, i), o->factor, s->n, a);
-        if (s->gathered)
-            be->all_gather(be, share_group(be->grid, p), real_at(be, m->weights, s->weight),
-                           s->counts);
+        model_spread(m, i);
     }
-    model_forget(m);
 }

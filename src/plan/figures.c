@@ -6,7 +6,6 @@
 #include "base/memory.h"
 #include "checkpoint/state.h"
 #include "data/loader.h"
-#include "model/low_copies.h"
 #include "model/model.h"
 #include "model/stage.h"
 #include "optim/optimizer.h"
@@ -141,7 +140,7 @@ static void take_model(struct backend *be, const struct model *m, double *bytes)
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         bytes[arrays[i].kind] += (double)count_take(be, arrays[i].array);
-    for (int i = 0; i < low_copies_n(m); i++)
+    for (int i = 0; i < m->params->n && m->low_copies; i++)
         bytes[PLAN_EIGHT_BITS] += (double)count_take(be, m->low_copies[i]);
     for (int r = 0; m->stages && r < ROOMS; r++)
         bytes[PLAN_ROOMS] += (double)count_take(be, m->stages->weights[r]) +
@@ -280,7 +279,7 @@ void plan_wire(const struct plan *p, double sent[N_PLAN_LINKS]) {
     enum shard_kind kind = (enum shard_kind)p->config->parallelism.shard;
     size_t real_bytes = be->real_bytes;
     struct share_sizes sizes;
-    struct share *shares = shares_new(t, &g, p->config, kind, &sizes);
+    struct share *shares = shares_new(t, &g, p->config, kind, /*low_alone=*/0, &sizes);
     int whole = kind == SHARD_NONE;
     double passes = (double)p->config->grad_acc_steps;
     memset(sent, 0, N_PLAN_LINKS * sizeof *sent);
