@@ -36,6 +36,9 @@ for recipe in fp8_block mxfp8; do
         run 1 kept 20 $eight precision.fp8_activations=true && ! same $recipe kept && apart $recipe kept 0 0.01 &&
             run 1 kept_again 20 $eight precision.fp8_activations=true memory.recompute=layer && same kept kept_again
         ok $? "$recipe: with activations in eight bits another model, the loss within 1 %, the same to the bit with layers made again"
+        run 1 alone 20 $eight precision.fp8_weights=true && same $recipe alone && said "$recipe, emulated, in layers 0 to 1 of 0 to 1" &&
+            said 'fp8_weights changes nothing: no experts have weights in eight bits here'
+        ok $? "$recipe: precision.fp8_weights changes nothing where it is emulated, which is said"
         run 1 parts 7 $eight && run 1 parts 20 $eight && after 7 && same $recipe parts
         ok $? "$recipe: the same model to the bit after a stop"
         run 1 out 20 $eight precision.first_layers_bf16=1 precision.last_layers_bf16=1 && said "$recipe, emulated, in no layer" && same whole out
@@ -61,6 +64,6 @@ for recipe in fp8_block mxfp8; do
             timeout -s KILL 100 "$regulon" eval $recipe $held_out --json precision.recipe=fp32 >other 2>err && ! said '.*' && ! cmp -s plain other
         ok $? "$recipe: eval takes the run's recipe, or another"
     }
-    for folder in kept kept_again again parts out first last two twice one moved late; do rm -rf $folder $folder.out; done
+    for folder in kept kept_again again alone parts out first last two twice one moved late; do rm -rf $folder $folder.out; done
 done
 echo "1..$n"

@@ -451,6 +451,8 @@ static void test_optimizer(struct test *t) {
         check(t, "adamw: m", &m);
         check(t, "adamw: v", &v);
     }
+    BOTH(be->adamw(be, AT(master), NULL, AT(m), AT(v), AT(grad), AT(factor), n, a));
+    check(t, "adamw: master, without a weight", &master);
     t->most = most;
     check(t, "adamw: weight", &weight);
     /* a sum that is not finite: nothing changes */

@@ -125,6 +125,19 @@ plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_b
     plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight backend=cpu precision.emulate=true && has 'm["eight_bits"] == 0'
 ok $? 'of the layers that have it, with shard full of two, of half of the experts, and none on the CPU'
+# Of 4 x 128 x (256 + 128) weights of experts in each layer none are kept in BF16; there is room for one tensor, 4 x 128 x 256.
+less() { # BYTES WORD...: weights are so many bytes less with precision.fp8_weights, and nothing else that is asked for changes
+    bytes=$1
+    shift
+    plan 0 ./wide.yaml --json $eight "$@" && cp out kept && plan 0 ./wide.yaml --json $eight precision.fp8_weights=true "$@" &&
+        has '[all(m[k] == b[k] - (('"$bytes"') if k == "weights" else 0) for k in m if k not in ("libraries", "total")) and m["total"] <= b["total"] and sent == json.load(open("kept"))["sent_bytes"] for b in [json.load(open("kept"))["memory"][d["shard"]]]][0]'
+}
+less '2 * (2 * 196608 - 131072)' && less '2 * (196608 - 131072)' precision.last_layers_bf16=1 && less '2 * (2 * 196608 - 131072) / 2' parallelism.ep_size=2 &&
+    less '2 * (2 * 196608 - 131072)' --ranks 2 && less '2 * (2 * 196608 - 131072)' --ranks 2 parallelism.shard=none &&
+    less '2 * (2 * 196608 - 131072)' 'train.freeze=*.experts.*'
+ok $? 'precision.fp8_weights: 2 bytes less for a weight of experts in eight bits, but for the largest tensor'
+less '2 * 2 * 196608 / 2' --ranks 2 parallelism.shard=full && less '2 * (2 * 196608 - 131072)' parallelism.shard=full && less 0 backend=cpu precision.emulate=true
+ok $? 'with shard full, where they are split, of all; on the CPU of none'
 plan 0 ./wide.yaml precision.recipe=auto8 && grep -q '^eight bits  *fp8_block, in layers 0 to 1 of 0 to 1$' out && grep -q '^  weights in eight bits  ' out
 ok $? 'auto8 is fp8_block'
 while IFS='|' read -r key words; do
@@ -223,6 +236,10 @@ words=$("$PYTHON3" -c 'import json; print(json.load(open("out"))["would_fit"][0]
 # shellcheck disable=SC2086 # several words
 plan 0 L1_8x7B_ep --gpu-memory 80 $words
 ok $? "80 GB: it fits with $words"
+plan 1 L1_8x7B_ep $eight memory.recompute=layer --gpu-memory 131 && grep -q '^  130 GB  *precision.fp8_weights=true$' out && grep -q -- '--ranks 16 [^ ]*$' out &&
+    plan 0 L1_8x7B_ep $eight memory.recompute=layer --gpu-memory 131 precision.fp8_weights=true &&
+    plan 1 L1_8x7B_ep memory.recompute=layer --gpu-memory 120 && ! grep -q fp8_weights out
+ok $? 'eight bits: it fits without weights of experts in BF16'
 plan 1 L1_8x7B_ep --gpu-memory 1 && grep -q '^  nothing that was tried' out
 ok $? 'into 1 GB nothing fits'
 

@@ -4,6 +4,7 @@
 #include "plan/figures.h"
 #include "base/memory.h"
 #include "data/loader.h"
+#include "model/low.h"
 #include <inttypes.h>
 
 enum {
@@ -11,9 +12,10 @@ enum {
     MOST_RANKS = 1024 /* times as many */
 };
 
-/* The deck changed: sizes of the grid, tokens of a micro-batch, what is split and made again. */
+/* The deck changed: sizes of the grid, tokens of a micro-batch, what is split, made again and not
+ * kept. */
 struct change {
-    int ranks, ep_size, tokens, shard, recompute;
+    int ranks, ep_size, tokens, shard, recompute, fp8_weights;
 };
 
 static struct change as_it_is(const struct plan *p) {
@@ -21,7 +23,8 @@ static struct change as_it_is(const struct plan *p) {
                            .ep_size = p->ep_size,
                            .tokens = loader_capacity(p->config),
                            .shard = p->config->parallelism.shard,
-                           .recompute = p->config->memory.recompute};
+                           .recompute = p->config->memory.recompute,
+                           .fp8_weights = p->config->precision.fp8_weights};
 }
 
 /* Bytes of a rank; 0 where the change gives no grid. c is the changed deck,
@@ -35,6 +38,7 @@ static double planned(const struct plan *p, struct change x, struct config *c) {
     if (c->parallelism.dp_size) c->parallelism.dp_size = x.ranks / x.ep_size;
     c->parallelism.shard = x.shard;
     c->memory.recompute = x.recompute;
+    c->precision.fp8_weights = x.fp8_weights;
     if (x.tokens != loader_capacity(p->config)) {
         int64_t batch = c->grad_acc_steps * loader_capacity(p->config);
         c->grad_acc_steps = (batch + x.tokens - 1) / x.tokens;
@@ -69,6 +73,8 @@ static char *words_of(const struct plan *p, struct change x, const struct config
                                         x.shard == SHARD_FULL ? "full" : "optimizer"));
     if (x.recompute != d->memory.recompute)
         text = join(text, memory_format("memory.recompute=%s", plan_recompute_name(x.recompute)));
+    if (x.fp8_weights != d->precision.fp8_weights)
+        text = join(text, memory_string("precision.fp8_weights=true"));
     if (c->dataset.token_micro_batch_size != d->dataset.token_micro_batch_size)
         text = join(text, memory_format("dataset.token_micro_batch_size=%d", x.tokens));
     if (d->dataset.micro_batch_size && !c->dataset.micro_batch_size)
@@ -119,6 +125,16 @@ static int try_tokens(const struct plan *p, struct change x, const struct told *
     return low > 0 && try(p, x, to);
 }
 
+/* Where weights have copies in eight bits. */
+static int may_leave_weights(const struct plan *p) {
+    return p->cuda && low_recipe(p->config) != LOW_NONE && !p->config->precision.fp8_weights;
+}
+
+static int try_fp8_weights(const struct plan *p, struct change x, const struct told *to) {
+    x.fp8_weights = 1;
+    return may_leave_weights(p) && try(p, x, to);
+}
+
 static int try_recompute(const struct plan *p, struct change x, const struct told *to) {
     for (x.recompute++; x.recompute <= RECOMPUTE_LAYER; x.recompute++)
         if (try(p, x, to)) return 1;
@@ -142,6 +158,7 @@ static int try_together(const struct plan *p, struct change x, const struct told
     int recompute = x.recompute;
     if (x.shard == SHARD_NONE) x.shard = SHARD_OPTIMIZER;
     int shard = x.shard;
+    if (may_leave_weights(p)) x.fp8_weights = 1;
     for (; x.ranks <= MOST_RANKS * p->ranks; x.ranks *= 2)
         for (x.tokens = tokens; x.tokens >= UNIT && x.tokens > tokens / 16; x.tokens /= 2)
             for (x.ep_size = ep; x.ep_size <= experts; x.ep_size++)
@@ -156,6 +173,7 @@ int plan_advise(const struct plan *p, plan_fits *fits, void *context) {
     struct change x = as_it_is(p), sharded = x;
     int n = 0;
     while (n == 0 && ++sharded.shard <= SHARD_FULL) n += try(p, sharded, &to);
+    n += try_fp8_weights(p, x, &to);
     n += try_recompute(p, x, &to);
     n += try_tokens(p, x, &to);
     n += try_ep_sizes(p, x, &to);
