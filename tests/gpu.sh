@@ -107,6 +107,24 @@ if hopper; then
         run stopped8 13 $exact8 checkpoint.save_every_n_steps=13 && run stopped8 30 $exact8 checkpoint.save_every_n_steps=13 && same_model one8 stopped8 &&
             cat stopped8.13.out stopped8.30.out | numbers >a && cmp -s one a
         ok $? 'stopped after 13 steps and continued: the same'
+        alone8="$exact8 precision.fp8_weights=true"
+        not_kept() { grep -q "precision: fp8_weights: $1 tensors of experts are not kept in BF16\$" err; }
+        run alone8 30 $alone8 memory.recompute=layer && not_kept 4 && same_model one8 alone8 && numbers alone8.30.out >a && cmp -s one a
+        ok $? 'experts without weights in BF16: the same'
+        from8="$exact8 checkpoint.init_from=one8 checkpoint.save_every_n_steps=13"
+        run given8 13 $from8 && run given8 30 $from8 precision.fp8_weights=true && not_kept 4 && grep -q 'changed: .*precision.fp8_weights from false to true' err &&
+            run taken8 13 $from8 precision.fp8_weights=true && not_kept 4 && run taken8 30 $from8 && ! not_kept 4 && same_model given8 taken8 &&
+            cat given8.13.out given8.30.out | numbers >a && cat taken8.13.out taken8.30.out | numbers >b && [ -s a ] && cmp -s a b && ! cmp -s one a &&
+            "$build/regulon" info --diff given8/step_000000030 taken8/step_000000030 >out && grep -q '^equal' out
+        ok $? 'from the weights of another run, taken up and left at a checkpoint: the same checkpoints'
+        run kept8 13 $exact8 precision.first_layers_bf16=1 'train.freeze=*.1.mlp.experts.*' &&
+            run frozen8 13 $alone8 precision.first_layers_bf16=1 'train.freeze=*.1.mlp.experts.*' && not_kept 2 && same_model kept8 frozen8
+        ok $? 'the same where they are frozen, and the first layer stays out'
+        regulon 1 eval one8 $held_out validation.num_batches=4 >kept && regulon 1 eval alone8 $held_out validation.num_batches=4 >a &&
+            grep '^held-out loss' kept >b && grep '^held-out loss' a >c && cmp -s b c
+        ok $? 'eval takes a run without them'
+        regulon 1 train "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $alone8 checkpoint.ckpt_dir=verdict8 >out && grep -q '^# verdict: this machine trains as it should$' out
+        ok $? 'and the verdict'
         run late8 10 backend=cuda precision.recipe=bf16 $all_experts checkpoint.save_every_n_steps=10 && run late8 30 $eight $all_experts &&
             grep -q 'goes on after step 10 ' err && grep -q 'changed: .*precision.recipe from bf16 to fp8_block' err && said_eight 'layers 0 to 1 of 0 to 1' &&
             cat late8.10.out late8.30.out >late8.out && ! same_model late8 bf8 && close_losses bf8.30.out late8.out 0.01
@@ -121,6 +139,8 @@ if hopper; then
         regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $eight $all_experts --seconds 0.2 >out &&
             [ "$(awk '!/^#/ { print $1 }' out)" = grouped ]
         ok $? 'bench step in eight bits: by the grouped kernels alone'
+        regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $eight $all_experts precision.fp8_weights=true --seconds 0.2 >out && [ "$(awk '!/^#/ { print $1 }' out)" = grouped ]
+        ok $? 'and without weights of experts in BF16'
         regulon 1 generate gpu8 -n 3 --length 75 --seed 3 >letters && [ "$(grep -v '^>' letters | tr -d '\n' | wc -c)" = 225 ]
         ok $? 'generate'
         while IFS='|' read -r message words; do

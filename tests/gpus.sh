@@ -72,10 +72,24 @@ if hopper; then
     close_losses optimizer8.30.out full8.30.out 0.005 && run_on 2 full8again 30 $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
         same_model full8 full8again
     ok $? 'of both kinds of shards, too; shard full twice: the same model to the bit'
+    # without weights of experts in BF16
+    alone="$eight precision.fp8_weights=true"
+    same_run() { same_model "$1" "$2" && numbers "$1.30.out" >a && numbers "$2.30.out" >b && [ -s a ] && cmp -s a b; }
+    run_on 2 spread8alone 30 $alone parallelism.ep_size=2 && grep -q 'fp8_weights: 4 tensors of experts are not kept in BF16$' err && same_run spread8 spread8alone
+    ok $? 'precision.fp8_weights, expert parallel: the same lines, the same model to the bit'
+    for shard in optimizer full; do
+        run_on 2 ${shard}8alone 30 $alone parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard && grep -q 'fp8_weights: 4 tensors of experts are not kept in BF16$' err &&
+            same_run ${shard}8 ${shard}8alone
+        ok $? "data parallel, shard $shard: the same"
+    done
+    regulon 2 train "$srcdir/input/L0_sanity.yaml" parallelism.dp_size=2 parallelism.ep_size=1 $alone checkpoint.ckpt_dir=verdict8 >out && grep -q '^# verdict: this machine trains as it should$' out
+    ok $? 'and the verdict'
     # more layers than there are rooms, of which some stay out
     deep="backend=cuda precision.recipe=fp8_block $all_experts model.num_hidden_layers=5 precision.first_layers_bf16=1 precision.last_layers_bf16=1 parallelism.dp_size=2 parallelism.ep_size=1"
     run_on 2 deep8 10 $deep && run_on 2 deep8full 10 $deep parallelism.shard=full && said_eight 'layers 1 to 3 of 0 to 4' && close_losses deep8.10.out deep8full.10.out 0.005
     ok $? 'five layers of which two stay out, shard full against optimizer within 0.5 %'
+    run_on 2 deep8alone 10 $deep parallelism.shard=full precision.fp8_weights=true && grep -q 'fp8_weights: 6 tensors of experts are not kept in BF16$' err && same_model deep8full deep8alone
+    ok $? 'shard full without weights of experts in BF16: the same to the bit'
     crowd8="backend=cuda precision.recipe=fp8_block $wide deterministic=true parallelism.ep_size=2 model.num_experts_per_tok=1 model.router_aux_loss_coef=0 grad_acc_steps=2"
     run_on 2 roomy8 20 $crowd8 router.capacity=9 && ! grep -q 'step: done again' err &&
         run_on 2 crowded8 20 $crowd8 router.capacity=1 && grep -q 'step: done again: .* router.capacity 1 ' err && same_model roomy8 crowded8
