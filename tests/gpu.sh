@@ -117,8 +117,8 @@ if hopper; then
             cat given8.13.out given8.30.out | numbers >a && cat taken8.13.out taken8.30.out | numbers >b && [ -s a ] && cmp -s a b && ! cmp -s one a &&
             "$build/regulon" info --diff given8/step_000000030 taken8/step_000000030 >out && grep -q '^equal' out
         ok $? 'from the weights of another run, taken up and left at a checkpoint: the same checkpoints'
-        run kept8 13 $exact8 precision.first_layers_bf16=1 'train.freeze=*.1.mlp.experts.*' &&
-            run frozen8 13 $alone8 precision.first_layers_bf16=1 'train.freeze=*.1.mlp.experts.*' && not_kept 2 && same_model kept8 frozen8
+        run bf16frozen8 13 $exact8 precision.first_layers_bf16=1 'train.freeze=*.1.mlp.experts.*' &&
+            run frozen8 13 $alone8 precision.first_layers_bf16=1 'train.freeze=*.1.mlp.experts.*' && not_kept 2 && same_model bf16frozen8 frozen8
         ok $? 'the same where they are frozen, and the first layer stays out'
         regulon 1 eval one8 $held_out validation.num_batches=4 >kept && regulon 1 eval alone8 $held_out validation.num_batches=4 >a &&
             grep '^held-out loss' kept >b && grep '^held-out loss' a >c && cmp -s b c
