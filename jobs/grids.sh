@@ -38,21 +38,20 @@ read_words() { # WORD...
     elif [ "$saves" != yes ]; then
         saves=yes grids=("${all_grids[@]}")
     fi
-    layers=${layers:-$((layers_per_rank * ranks))}
     if [ $cut = yes ]; then # all that the whole model goes through, on any machine
-        layers=2 saved_layers=2 steps=3 skip=1 tokens_per_rank=256
+        layers=${layers:-2} saved_layers=2 steps=3 skip=1 tokens_per_rank=256
         model=(model.hidden_size=128 model.intermediate_size=128 model.num_attention_heads=4 model.num_key_value_heads=2
             model.vocab_size=256 dataset.max_seq_length=64)
         [ ${#tokens[@]} -gt 0 ] || tokens=(64 256)
     fi
+    layers=${layers:-$((layers_per_rank * ranks))}
     [ ${#tokens[@]} -gt 0 ] || tokens=(4096 16384)
-    if mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null) && [[ " ${keys[*]} " != *' backend=cpu '* ]]; then
-        # of the smallest, less 1 %: for the driver, and for what plan does not know
-        gpu_gb=$(echo "$mib" | awk 'NR == 1 || $1 < least { least = $1 } END { printf "%.1f", least * 1.048576e-3 * 0.99 }')
-    elif [ $only_plan = no ]; then
-        gpu_gb=''
-        keys=(backend=cpu precision.emulate=true "${keys[@]}")
+    mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null) || mib=''
+    if [[ " ${keys[*]} " = *' backend=cpu '* ]] || { [ -z "$mib" ] && [ $only_plan = no ]; }; then
+        gpu_gb='' model+=(backend=cpu precision.emulate=true)
         [ ${#recipes[@]} -gt 0 ] || recipes=(fp32 fp8_block)
+    elif [ -n "$mib" ]; then # of the smallest, less 1 %: for the driver, and for what plan does not know
+        gpu_gb=$(echo "$mib" | awk 'NR == 1 || $1 < least { least = $1 } END { printf "%.1f", least * 1.048576e-3 * 0.99 }')
     fi
     [ ${#recipes[@]} -gt 0 ] || recipes=(bf16 fp8_block)
     [ -z "$gpu_gb" ] || gpu=(--gpu-memory "$gpu_gb")
@@ -112,13 +111,17 @@ launch() { # WORD...
     job=$!
 }
 
-# Kills a run as a machine that fails does: the process of rank 0, that the lock names. Its launcher ends the others, or they
-# do; where there is no lock yet, TERM for the launcher. A signal to the program would have it save.
+# Kills a run as a machine that fails does: the process of rank 0, which the lock names. Its launcher ends the others, or they
+# do. (TERM would have it save.)
 lose() { # RUN
-    local lock pid
-    lock=$(printf '%s\n' "$1"/lock.* | sort -V | tail -n 1)
-    pid=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$lock" 2>/dev/null)
-    if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = regulon ]; then kill -KILL "$pid"; else kill "$job"; fi
+    local limit=$((SECONDS + 30)) pid
+    while [ $SECONDS -lt $limit ]; do # a start has no lock yet
+        pid=$(printf '%s\n' "$1"/lock.* | sort -V | tail -n 1 | xargs -d '\n' sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' 2>/dev/null)
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != regulon ] || { kill -KILL "$pid" && return; }
+        kill -0 "$job" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    kill "$job"
 }
 
 # Trains with $words in FOLDER/run until SECONDS says END, or `until_that` is true of FOLDER. Sets ended.
