@@ -101,12 +101,14 @@ note() { # FOLDER PART GRID RECIPE TOKENS LAYERS
         "$2" "$3" "$4" "$5" "$6" "$recomputed" "$ranks" "$steps" "$skip" "$ended" >"$1/case.json"
 }
 
-# Starts the program on all ranks, behind this script: job.
+# Starts the program on all ranks, behind this script: job. Weights are drawn by the cores, of which a rank gets its share.
 launch() { # WORD...
+    local threads
     if [ -n "${SLURM_JOB_ID:-}" ]; then
         srun --mpi="$mpi" --kill-on-bad-exit=1 --gpu-bind=none --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" regulon "$@" &
     else
-        ${MPIEXEC:-mpiexec} -n "$ranks" regulon "$@" &
+        threads=$((($(nproc) + ranks - 1) / ranks))
+        OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} ${MPIEXEC:-mpiexec} -n "$ranks" regulon "$@" &
     fi
     job=$!
 }
@@ -172,7 +174,7 @@ saves() { # GRID OTHER_GRID RECIPE TOKENS LIMIT_S
     rm -rf "${folder:?}" "${out:?}/undisturbed" && mkdir -p "$folder" "$out/undisturbed" || exit 78
     set_words "$1" "$3" "$4" "$saved_layers"
     fit "$folder" "$1" "$saved_layers" &&
-        train "$folder" "$end" has_saved num_train_steps=100000 checkpoint.save_every_n_steps=4 checkpoint.max_checkpoints=1
+        train "$folder" "$end" has_saved num_train_steps=1000 checkpoint.save_every_n_steps=4 checkpoint.max_checkpoints=1
     step=$(saved_step)
     if [ "$ended" = killed ]; then
         say "saves: $1: $(said "$folder" 'step [0-9]* saved: .*'); killed"

@@ -18,6 +18,9 @@ judge() { # STATUS TEXT
     ok "$1" "$2"
     [ "$1" = 0 ] || sed 's/^/# /' out err
 }
+driver() { # COMMAND: of a driver that says how much memory its GPUs have
+    printf '#!/bin/sh\n%s\n' "$1" >"$work/bin/nvidia-smi" && chmod +x "$work/bin/nvidia-smi"
+}
 lines() { grep -c "$@" out; }
 
 bench out=all
@@ -52,11 +55,17 @@ grep -q '^fp8_block: [0-9]* tokens/s/rank (1x2-fp8_block-256); bar 9050: missed$
     grep -q '4,096' whole.svg && grep -q '4,447' whole.svg
 judge $? 'the whole Mixtral-8x7B beside its bars, and figures of others in the chart'
 
-bench out=large 1x2 fp32 64 model.num_hidden_layers=4096 model.hidden_size=4096 model.intermediate_size=14336 && grep -q '^bench-8x7b: 1x2-fp32-64: skipped, it does not fit: [0-9.]* of [0-9.]* GB planned, 4096 of 4096 layers' out && [ "$(lines '^1x2 .* no room$')" = 1 ]
+bench out=large 1x2 fp32 64 model.num_hidden_layers=512 model.hidden_size=4096 model.intermediate_size=14336 && grep -q '^bench-8x7b: 1x2-fp32-64: skipped, it does not fit: [0-9.]* of [0-9.]* GB planned, 512 of 512 layers' out && [ "$(lines '^1x2 .* no room$')" = 1 ]
 judge $? 'what does not fit is skipped, with the memory that it would need'
+PATH=$work/bin:$PATH
+driver 'exit 9'
 bash jobs/bench-8x7b.sbatch plan >out 2>err && [ "$(lines '^bench-8x7b: .* GB planned, ')" = 16 ] && grep -q 'x7b: 1x8-fp8_block-16384: skipped, .* 173.0 of 149.0 GB' out &&
     grep -q '8x1-bf16-4096: 128.6 of 149.0 GB planned, 32 of 32 layers' out
 judge $? 'plan says what would run on eight GPUs'
+driver 'printf "143771\n81559\n"'
+bash jobs/bench-8x7b.sbatch ranks=4 plan 2x2 bf16 4096 model.num_hidden_layers=8 >out 2>err && [ "$(lines ' ')" = 1 ] &&
+    grep -q '^bench-8x7b: 2x2-bf16-4096: [0-9.]* of 84.7 GB planned, 0 of 8 layers' out
+judge $? 'or into those that there are: the smallest counts'
 
 # a launcher that fails on one grid
 cat >"$work/bin/launcher" <<END
@@ -84,7 +93,7 @@ while [ "\$1" != regulon ]; do shift; done
 exec $MPIEXEC -n 2 "\$@"
 END
 chmod +x "$work/bin/srun"
-(export PATH="$work/bin:$PATH" SLURM_JOB_ID=7 SLURM_JOB_NAME=night SLURM_NTASKS=2 SLURM_CPUS_PER_TASK=3 SLURM_SUBMIT_DIR="$work/clone" &&
+(export SLURM_JOB_ID=7 SLURM_JOB_NAME=night SLURM_NTASKS=2 SLURM_CPUS_PER_TASK=3 SLURM_SUBMIT_DIR="$work/clone" &&
     bash jobs/bench-8x7b.sbatch cut backend=cpu out=job 2x1 fp32 64 >out 2>err) &&
     grep -q '^--mpi=pmi2 --kill-on-bad-exit=1 --gpu-bind=none --cpus-per-task=3 regulon train L1_8x7B_ep .*parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full .*memory.recompute=layer .*num_train_steps=3 ' "$work/srun" &&
     [ "$(lines '^2x1 .* finished$')" = 1 ]
