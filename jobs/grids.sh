@@ -7,13 +7,13 @@
 # Sets ranks, all_grids, what the cases are (grids, recipes, tokens; saves: yes, no) and the words of the program: model,
 # keys (those of the command line), gpu (plan's limit).
 read_words() { # WORD...
-    local word ep mib
+    local word ep mib folder=''
     ranks=${SLURM_NTASKS:-${SLURM_NTASKS_PER_NODE:-8}} cut=no only_plan=no saves='' layers=''
     grids=() recipes=() tokens=() keys=() all_grids=() model=() gpu=()
     for word in "$@"; do
         case $word in
         ranks=*) ranks=${word#*=} ;;
-        out=*) out=${word#*=} ;;
+        out=*) folder=${word#*=} ;;
         model.num_hidden_layers=*) layers=${word#*=} ;;
         cut) cut=yes ;;
         plan) only_plan=yes ;;
@@ -25,6 +25,7 @@ read_words() { # WORD...
         *) tokens+=("$word") ;;
         esac
     done
+    [[ $ranks =~ ^[1-9][0-9]*$ ]] || stop 64 "ranks=$ranks is no number of ranks"
     for ep in 8 4 2 1; do
         [ $((ranks % ep)) -ne 0 ] || all_grids+=("$((ranks / ep))x$ep")
     done
@@ -39,12 +40,12 @@ read_words() { # WORD...
         saves=yes grids=("${all_grids[@]}")
     fi
     if [ $cut = yes ]; then # all that the whole model goes through, on any machine
-        layers=${layers:-2} saved_layers=2 steps=3 skip=1 tokens_per_rank=256
+        out=$out-cut layers=${layers:-2} saved_layers=2 steps=3 skip=1 tokens_per_rank=256
         model=(model.hidden_size=128 model.intermediate_size=128 model.num_attention_heads=4 model.num_key_value_heads=2
             model.vocab_size=256 dataset.max_seq_length=64)
         [ ${#tokens[@]} -gt 0 ] || tokens=(64 256)
     fi
-    layers=${layers:-$((layers_per_rank * ranks))}
+    out=${folder:-$out} layers=${layers:-$((layers_per_rank * ranks))}
     [ ${#tokens[@]} -gt 0 ] || tokens=(4096 16384)
     mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null) || mib=''
     if [[ " ${keys[*]} " = *' backend=cpu '* ]] || { [ -z "$mib" ] && [ $only_plan = no ]; }; then
@@ -64,7 +65,7 @@ set_words() { # GRID RECIPE TOKENS LAYERS
     [ "$dp" -gt 1 ] || shard=optimizer
     words=(L1_8x7B_ep)
     for word in "parallelism.dp_size=$dp" "parallelism.ep_size=${1#*x}" parallelism.shard=$shard "precision.recipe=$2" \
-        dataset.micro_batch_size= "dataset.token_micro_batch_size=$3" "grad_acc_steps=$((tokens_per_rank / $3))" \
+        dataset.micro_batch_size= "dataset.token_micro_batch_size=$3" "grad_acc_steps=$(((tokens_per_rank + $3 - 1) / $3))" \
         "dataset.path=$jobs/input/genomes/ecoli_536.fna.gz" "model.num_hidden_layers=$4" "${model[@]}" \
         scheduler.kind=constant "scheduler.warmup_steps=$skip" logger.frequency=1 checkpoint.save_final_model=false; do
         [[ " ${keys[*]%%=*} " = *" ${word%%=*} "* ]] || words+=("$word")
@@ -131,6 +132,7 @@ train() { # FOLDER END UNTIL_THAT WORD...
     local folder=$1 end=$2 until_that=$3 code
     shift 3
     launch train "${words[@]}" checkpoint.ckpt_dir="$folder/run" "$@" >>"$folder/out" 2>>"$folder/err"
+    trap 'lose "$folder/run"; wait "$job"; exit 130' INT TERM # what is started behind a script hears no Ctrl-C
     ended=''
     while [ -z "$ended" ] && kill -0 "$job" 2>/dev/null; do
         sleep 0.1
@@ -143,6 +145,7 @@ train() { # FOLDER END UNTIL_THAT WORD...
     [ -z "$ended" ] || lose "$folder/run"
     wait "$job" 2>/dev/null
     code=$?
+    trap - INT TERM
     [ -n "$ended" ] || [ $code -ne 0 ] || ended=finished
     ended=${ended:-exit code $code}
 }

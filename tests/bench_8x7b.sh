@@ -81,8 +81,15 @@ judge $? 'a case that fails is said, the others go on: 70'
 sed -i 's/ steps=3 / steps=100000 /; s/100000 skip=1/100000 skip=0/' jobs/grids.sh && sed -i 's/^limit_s=560 /limit_s=8 /' jobs/bench-8x7b.sbatch
 bench out=slow 1x2 fp32 64
 [ $? = 70 ] && grep -q '^1x2 .* out of time$' out && [ "$(awk '/^1x2/ { print $5 }' out)" -gt 0 ] && ! ls -d slow/*/run/step_* >no 2>&1 &&
-    ! grep -q '"code"' slow/1x2-fp32-64/run/status.json 2>no && ! pgrep -f "ckpt_dir=slow/" >no
+    ! grep -q '"code"' slow/1x2-fp32-64/run/status.json 2>no && ! grep -qs 'ckpt_dir=[s]low/' /proc/[0-9]*/cmdline
 judge $? 'one that takes too long is killed, and nothing saved; what it measured counts: 70'
+bash jobs/bench-8x7b.sbatch ranks=2 cut backend=cpu out=stopped 1x2 fp32 64 >out 2>err &
+job=$! tries=300
+until grep -q '^ *1 ' stopped/1x2-fp32-64/out 2>/dev/null || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
+kill $job
+wait $job
+[ $? = 130 ] && ! grep -qs 'ckpt_dir=[s]topped/' /proc/[0-9]*/cmdline && ! ls -d stopped/*/run/step_* >no 2>&1
+judge $? 'stopped by a signal it leaves nothing behind that goes on'
 cp "$srcdir"/jobs/grids.sh "$srcdir"/jobs/bench-8x7b.sbatch jobs
 
 # as a job
@@ -98,9 +105,9 @@ chmod +x "$work/bin/srun"
     grep -q '^--mpi=pmi2 --kill-on-bad-exit=1 --gpu-bind=none --cpus-per-task=3 regulon train L1_8x7B_ep .*parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full .*memory.recompute=layer .*num_train_steps=3 ' "$work/srun" &&
     [ "$(lines '^2x1 .* finished$')" = 1 ]
 judge $? 'as a job: by srun, on as many ranks as it has tasks'
-for word in 3x1 nonsense; do
+for word in 3x1 nonsense ranks=two; do
     bench out=none $word
-    [ $? = 64 ] && grep -q "^bench-8x7b: '\{0,1\}$word'\{0,1\} is no grid" err && [ ! -e none ]
+    [ $? = 64 ] && grep -q "^bench-8x7b: '\{0,1\}$word'\{0,1\} is no " err && [ ! -e none ]
     judge $? "$word is refused: 64"
 done
 "$regulon" grids none >out 2>err
