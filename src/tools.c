@@ -15,6 +15,7 @@ const struct tool tools[] = {
     {"watch", "a run in the terminal while it goes on"},
     {"convert-metrics", "metrics.h5 to CSV, JSON lines or TensorBoard"},
     {"scaling", "throughput and cost of runs against their ranks"},
+    {"grids", "speed, memory and losses of one model on several grids"},
     {"compare", "are two runs the same, and where do they part?"},
     {"experts", "what the experts of a model specialise in"},
 };

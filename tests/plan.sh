@@ -41,7 +41,7 @@ EOY
 # the last norm 64. The dense part: 16384 + 2 x 12672 + 64 = 41792; experts: 49152.
 plan 0 ./small.yaml --json && has 'd["parameters"] == 90944 and d["active_parameters"] == 41792 + 49152 / 2'
 ok $? 'parameters'
-has 'd["backend"] == "cuda" and d["attention"] == "'$attention'" and d["limit_bytes"] == 141e9 and d["fits"] and d["would_fit"] == []'
+has 'd["backend"] == "cuda" and d["attention"] == "'$attention'" and d["limit_bytes"] == 141e9 and d["total_bytes"] == d["memory"]["optimizer"]["total"] and d["fits"] and d["would_fit"] == []'
 ok $? "auto is cuda, attention $attention"
 has 'm["weights"] == 90944 * 2 and m["gradients"] == 90944 * 4 and m["masters"] == 90944 * 4 and m["moments"] == 90944 * 8'
 ok $? 'weights, gradients, masters, moments of one rank'

@@ -48,7 +48,7 @@ tool folder train
 "$regulon" train >out 2>err
 [ $? = 64 ] && ! [ -s out ]
 ok $? 'a tool does not stand before a verb'
-"$regulon" --help >out && for name in report watch convert-metrics scaling compare; do grep -q "^  $name  *[a-z]" out || exit 1; done
+"$regulon" --help >out && for name in report watch convert-metrics scaling grids compare; do grep -q "^  $name  *[a-z]" out || exit 1; done
 ok $? '--help names them'
 
 # our own: of the source for a program in its build folder, else beside the program, wherever it was moved

@@ -233,7 +233,8 @@ int plan_print_json(const struct plan *p, const struct plan_rates *rates, FILE *
         double value;
     } numbers[] = {{"parameters", r.parameters},  {"active_parameters", r.active},
                    {"tokens_per_step", r.tokens}, {"checkpoint_bytes", r.checkpoint},
-                   {"copy_bytes", own->copies},   {"limit_bytes", p->limit}};
+                   {"copy_bytes", own->copies},   {"limit_bytes", p->limit},
+                   {"total_bytes", own->total}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(root, numbers[i].name, whole(numbers[i].value));
     json_object_set_new(root, "totals_by_recompute", recompute_json(&r));

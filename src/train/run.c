@@ -298,6 +298,7 @@ static void begin_weights(struct run *r) {
 /* Goes on from the newest sound checkpoint of the folder, if that is wanted and there is one. */
 static void restore(struct run *r, int resumes, struct shard_header *h) {
     if (!resumes) return;
+    double start = MPI_Wtime();
     if (!checkpoint_restore(r->optimizer, r->folder, h)) {
         if (r->grid.rank == 0)
             die_user(EXIT_DATA,
@@ -307,8 +308,9 @@ static void restore(struct run *r, int resumes, struct shard_header *h) {
     }
     r->start = h->counters;
     if (r->grid.rank == 0) checkpoint_set_aside(r->folder, r->start.step);
-    log_info("checkpoint", "goes on after step %lld (saved on dp %d x ep %d)",
-             (long long)r->start.step, h->dp_size, h->ep_size);
+    log_info("checkpoint",
+             "goes on after step %lld (saved on dp %d x ep %d), checked and read in %.2f s",
+             (long long)r->start.step, h->dp_size, h->ep_size, MPI_Wtime() - start);
     keep_batch(r, h);
 }
 
