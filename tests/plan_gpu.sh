@@ -1,7 +1,7 @@
 #!/bin/sh
 # `regulon plan` beside what a GPU says that it has in use (cudaMemGetInfo, the library's and the driver's share included):
-# five models and an engine, within 5 %, and experts on two GPUs where there are. In a build folder, on GPUs that nobody else
-# uses; part of `make check-gpu`.
+# five models, an engine and eight bits, within 5 %, and experts on two GPUs where there are. In a build folder, on GPUs that
+# nobody else uses; part of `make check-gpu`.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -46,8 +46,11 @@ check 'the same, attention of our own' ecoli_moe dataset.token_micro_batch_size=
 {
     check 'one billion parameters' og2_moe_7b $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=5 grad_acc_steps=1 validation.data_path=
     check 'two layers of Mixtral-8x7B' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=2
-    [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" != 9.0 ] ||
-        check 'the same in eight bits' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=2 precision.recipe=fp8_block
+    if [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then
+        eight="L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=2 precision.recipe=fp8_block"
+        check 'the same in eight bits' $eight
+        check 'of its experts no weights in BF16' $eight precision.fp8_weights=true
+    fi
     gpus=2
     [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ] || check 'three layers of Mixtral-8x7B on two' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=3
 }
