@@ -202,13 +202,14 @@ struct backend {
 
     /* ---- work beside other work ---- */
     /* What is asked for between `beside` and `back` begins when what was asked for before is done,
-     * goes on beside what is asked for after `back`, and stretches of it follow one another. It may
-     * be copy, add, all_reduce, reduce_scatter_add and all_gather, the latter three on arrays of
-     * alloc_beside, at the same place in those of all ranks, all_reduce of what is replicated for
-     * having fewer rows than there are ranks; and it is not to be recorded. Of what it reads and
-     * writes nothing may be touched before `await` with the ticket that was given to `back`: what
-     * is asked for from then on begins when the last stretch with this ticket is done; at once,
-     * where there was none. reserve was told of it. */
+     * goes on beside what is asked for after `back`, and stretches of it follow one another (but
+     * nothing reads sums of reduce_scatter_add before `await`, which comes before their ticket is
+     * given again). It may be copy, add, all_reduce, reduce_scatter_add and all_gather, the latter
+     * three on arrays of alloc_beside, at the same place in those of all ranks, all_reduce of what
+     * is replicated for having fewer rows than there are ranks; and it is not to be recorded. Of
+     * what it reads and writes nothing may be touched before `await` with the ticket that was given
+     * to `back`: what is asked for from then on begins when the last stretch with this ticket is
+     * done; at once, where there was none. reserve was told of it. */
     void (*beside)(struct backend *be);
     void (*back)(struct backend *be, int ticket); /* < BESIDE_TICKETS */
     void (*await)(struct backend *be, int ticket);

@@ -25,7 +25,7 @@ static void beside(struct backend *be) {
 static void back(struct backend *be, int ticket) {
     struct cuda_state *s = cuda_state(be);
     assert(s->stream == s->beside && ticket < BESIDE_TICKETS);
-    cuda_check(cudaEventRecord(s->done[ticket], s->beside));
+    cuda_check(cudaEventRecord(s->done[ticket], s->pull ? cuda_pull_end(be) : s->beside));
     s->stream = s->main;
 }
 

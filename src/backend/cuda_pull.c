@@ -39,8 +39,9 @@ struct cuda_pull {
     uint32_t met[PEERS]; /* by rank of world: meetings with it so far */
     /* Parts of sums on their way, in two rooms in turns: while one fills, the other is added up */
     char *rooms[ROOMS]; /* [CUDA_PULL_ROOM] bytes each */
-    cudaEvent_t came[ROOMS], added[ROOMS];
+    cudaEvent_t came[ROOMS], added[ROOMS], fetched;
     cudaStream_t adding;
+    int adds; /* sums may be on their way there since cuda_pull_end */
     int blocks;
 };
 
@@ -176,6 +177,7 @@ char *cuda_pull_open(struct backend *be, int blocks) {
         cuda_check(cudaEventCreateWithFlags(&p->added[k], cudaEventDisableTiming));
         p->rooms[k] = be->alloc(be, CUDA_PULL_ROOM);
     }
+    cuda_check(cudaEventCreateWithFlags(&p->fetched, cudaEventDisableTiming));
     cuda_wait(be); /* zeroed */
     char *problem = cuda_board_open(be, be->grid->world, CUDA_PULL_BOARD, &p->boards);
     if (!p->batch && !problem)
@@ -196,11 +198,22 @@ void cuda_pull_close(struct backend *be) {
         cuda_check(cudaEventDestroy(p->added[k]));
         cuda_check(cudaFree(p->rooms[k]));
     }
+    cuda_check(cudaEventDestroy(p->fetched));
     memory_free(p);
     cuda_state(be)->pull = NULL;
 }
 
 /* ---- the collectives ---- */
+
+cudaStream_t cuda_pull_end(struct backend *be) {
+    struct cuda_state *s = cuda_state(be);
+    struct cuda_pull *p = s->pull;
+    if (!p->adds) return s->beside;
+    p->adds = 0;
+    cuda_check(cudaEventRecord(p->fetched, s->beside));
+    cuda_check(cudaStreamWaitEvent(p->adding, p->fetched, 0));
+    return p->adding;
+}
 
 int cuda_pulls(const struct backend *be, const void *x) {
     const struct cuda_state *s = cuda_state(be);
@@ -277,8 +290,8 @@ void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, cons
         peer_add(sum + at, parts, some, /*accumulate=*/1, p->blocks, p->adding);
         cuda_check(cudaEventRecord(p->added[room], p->adding));
     }
-    meet(be, &g); /* the others have what they need of x; the sums may go on */
-    for (int k = 0; k < ROOMS; k++) cuda_check(cudaStreamWaitEvent(s->beside, p->added[k], 0));
+    meet(be, &g); /* the others have what they need of x; the sums go on */
+    p->adds = 1;
 }
 
 void cuda_pull_sum(struct backend *be, MPI_Comm comm, float *x, size_t n) {
@@ -286,6 +299,7 @@ void cuda_pull_sum(struct backend *be, MPI_Comm comm, float *x, size_t n) {
     const struct group g = group_of(be, comm);
     assert(n <= CUDA_PULL_SUM && CUDA_PULL_SUM <= place_of(&g));
     meet(be, &g);
+    cuda_check(cudaStreamWaitEvent(s->beside, s->pull->added[0], 0));
     struct peer_parts parts = fetch_parts(be, &g, 0, x, n, CUDA_PULL_SUM);
     meet(be, &g);
     peer_add(x, parts, n, /*accumulate=*/0, s->pull->blocks, s->beside);
