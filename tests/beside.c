@@ -1,7 +1,8 @@
-/* Collectives beside other work, over the world and over its data-parallel groups: what they bring,
- * of shares of all sizes, none among them, and that their arrays may be written again once they
- * were awaited, however late other ranks are. The host waits for nothing before the end. Values are
- * small whole numbers, so sums are exact. */
+/* Collectives beside other work, over the world and over its data-parallel groups, each kind alone
+ * and all three together: what they bring, of shares of all sizes, none among them, and that their
+ * arrays are whole once they were awaited and may be written again at once, however late other
+ * ranks are or have more to fetch. The host waits for nothing before the end. Values are small
+ * whole numbers, so sums are exact. */
 #include "config.h"
 #include "base/memory.h"
 #include "tap.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 12, RANKS = 4, SUMMED = 1000, LATE = 1 << 22, TIMES = 40 };
+enum { ROUNDS = 16, RANKS = 4, SUMMED = 1000, LATE = 1 << 22, TIMES = 40 };
 
 static int on_cpu(void) {
     const char *name = getenv("TEST_BACKEND");
@@ -28,18 +29,23 @@ static size_t share(int k, int round) {
     return !on_cpu() && n == 100000 ? 45000000 : n;
 }
 
+enum { GATHER = 1, ADD = 2, SUM = 4 };
+
 struct round {
+    int kinds;
     MPI_Comm comm;
     int n_ranks, me, of[RANKS]; /* of the group, by rank of world */
     size_t counts[RANKS], n, first, place;
-    float *source, *sum, *summed;
+    float *source, *sum, *sum_then, *summed; /* sum_then: the sum as it was once awaited */
     real_t *own, *whole;
 };
 
 static void open_round(struct backend *be, struct round *r, int round) {
     const struct grid *g = be->grid;
-    int dp = round % 3 == 2;
-    *r = (struct round){.comm = dp ? g->dp : g->world, .place = 64 * (size_t)round};
+    static const int kinds[] = {GATHER, ADD, SUM, GATHER | ADD | SUM};
+    *r = (struct round){.kinds = kinds[round % 4],
+                        .comm = round / 4 % 2 ? g->dp : g->world,
+                        .place = 64 * (size_t)round};
     MPI_Comm_size(r->comm, &r->n_ranks);
     MPI_Comm_rank(r->comm, &r->me);
     MPI_Allgather(&g->rank, 1, MPI_INT, r->of, 1, MPI_INT, r->comm);
@@ -55,6 +61,7 @@ static void open_round(struct backend *be, struct round *r, int round) {
     r->own = be->alloc(be, (mine + 1) * be->real_bytes);
     r->whole = be->alloc(be, (r->n + 1) * be->real_bytes);
     r->sum = be->alloc(be, (mine + 1) * sizeof *x);
+    r->sum_then = be->alloc(be, (mine + 1) * sizeof *x);
     be->upload(be, r->source, x, n * sizeof *x);
     be->upload_real(be, r->own, x + r->first, mine);
     for (size_t i = 0; i < mine; i++) x[i] = 1;
@@ -62,26 +69,39 @@ static void open_round(struct backend *be, struct round *r, int round) {
     memory_free(x);
 }
 
-/* x and w: the arrays that ranks share, written as soon as they may be. */
+/* x and w: the arrays that ranks share, lost as soon as they may be. */
 static void ask(struct backend *be, const struct round *r, float *x, real_t *w) {
+    size_t mine = r->counts[r->me];
     w = real_at(be, w, r->place), x += r->place;
-    be->copy(be, x, r->source, r->n * sizeof *x);
-    be->beside(be);
-    be->copy(be, real_at(be, w, r->first), r->own, r->counts[r->me] * be->real_bytes);
-    be->all_gather(be, r->comm, w, r->counts);
-    be->back(be, 0);
-    be->beside(be);
-    be->reduce_scatter_add(be, r->comm, r->sum, x, r->counts);
-    be->back(be, 1);
-    be->await(be, 1);
-    be->copy(be, x, r->source, SUMMED * sizeof *x);
-    be->beside(be);
-    be->all_reduce(be, r->comm, x, SUMMED);
-    be->back(be, 1);
-    be->await(be, 0);
-    be->copy(be, r->whole, w, r->n * be->real_bytes);
-    be->await(be, 1);
-    be->copy(be, r->summed, x, SUMMED * sizeof *x);
+    if (r->kinds & GATHER) {
+        be->beside(be);
+        be->copy(be, real_at(be, w, r->first), r->own, mine * be->real_bytes);
+        be->all_gather(be, r->comm, w, r->counts);
+        be->back(be, 0);
+    }
+    if (r->kinds & ADD) {
+        be->copy(be, x, r->source, r->n * sizeof *x);
+        be->beside(be);
+        be->reduce_scatter_add(be, r->comm, r->sum, x, r->counts);
+        be->back(be, 1);
+        be->await(be, 1);
+        be->zero(be, x, r->n * sizeof *x);
+        be->copy(be, r->sum_then, r->sum, mine * sizeof *x);
+    }
+    if (r->kinds & SUM) {
+        be->copy(be, x, r->source, SUMMED * sizeof *x);
+        be->beside(be);
+        be->all_reduce(be, r->comm, x, SUMMED);
+        be->back(be, 1);
+        be->await(be, 1);
+        be->copy(be, r->summed, x, SUMMED * sizeof *x);
+        be->zero(be, x, SUMMED * sizeof *x);
+    }
+    if (r->kinds & GATHER) {
+        be->await(be, 0);
+        be->copy(be, r->whole, w, r->n * be->real_bytes);
+        be->zero(be, w, r->n * be->real_bytes);
+    }
 }
 
 static float sum_of(const struct round *r, int round, size_t i) {
@@ -91,22 +111,28 @@ static float sum_of(const struct round *r, int round, size_t i) {
 }
 
 static size_t n_wrong(struct backend *be, const struct round *r, int round) {
-    size_t n = r->n > SUMMED ? r->n : SUMMED, wrong = 0, at = 0;
+    size_t n = r->n > SUMMED ? r->n : SUMMED, mine = r->counts[r->me], wrong = 0, at = 0;
     float *x = memory_alloc_array(n, sizeof *x);
-    be->download(be, x, r->sum, r->counts[r->me] * sizeof *x);
-    for (size_t i = 0; i < r->counts[r->me]; i++)
-        wrong += x[i] != 1 + sum_of(r, round, r->first + i);
-    be->download(be, x, r->summed, SUMMED * sizeof *x);
-    for (size_t i = 0; i < SUMMED; i++) wrong += x[i] != sum_of(r, round, i);
-    be->download_real(be, x, r->whole, r->n);
-    for (int k = 0; k < r->n_ranks; at += r->counts[k++])
-        for (size_t i = at; i < at + r->counts[k]; i++) wrong += x[i] != value(r->of[k], round, i);
+    if (r->kinds & ADD) {
+        be->download(be, x, r->sum_then, mine * sizeof *x);
+        for (size_t i = 0; i < mine; i++) wrong += x[i] != 1 + sum_of(r, round, r->first + i);
+    }
+    if (r->kinds & SUM) {
+        be->download(be, x, r->summed, SUMMED * sizeof *x);
+        for (size_t i = 0; i < SUMMED; i++) wrong += x[i] != sum_of(r, round, i);
+    }
+    if (r->kinds & GATHER) {
+        be->download_real(be, x, r->whole, r->n);
+        for (int k = 0; k < r->n_ranks; at += r->counts[k++])
+            for (size_t i = at; i < at + r->counts[k]; i++)
+                wrong += x[i] != value(r->of[k], round, i);
+    }
     memory_free(x);
     return wrong;
 }
 
 static void close_round(struct backend *be, struct round *r) {
-    void *const all[] = {r->source, r->sum, r->summed, r->own, r->whole};
+    void *const all[] = {r->source, r->sum, r->sum_then, r->summed, r->own, r->whole};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
 }
 
@@ -140,6 +166,7 @@ static void check(int dp, int ep) {
         ask(be, &rounds[i], x, w);
     }
     for (int i = 0; i < ROUNDS; i++) wrong += n_wrong(be, &rounds[i], i);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UNSIGNED_LONG, MPI_SUM, g.world);
     tap_ok(wrong == 0, "%d x %d: %d rounds, up to %zu elements: %zu wrong", dp, ep, ROUNDS, most,
            wrong);
     for (int i = 0; i < ROUNDS; i++) close_round(be, &rounds[i]);
