@@ -38,7 +38,8 @@ struct round {
     int kinds;
     MPI_Comm comm;
     int n_ranks, me, of[RANKS]; /* of the group, by rank of world */
-    size_t counts[RANKS], n, first, place;
+    size_t counts[RANKS], n, first;
+    size_t place; /* in the arrays that ranks share: at their beginning or, even rounds, end */
     float *source, *sum, *sum_then, *summed; /* sum_then: the sum as it was once awaited */
     real_t *own, *whole;
 };
@@ -46,9 +47,7 @@ struct round {
 static void open_round(struct backend *be, struct round *r, int round) {
     const struct grid *g = be->grid;
     static const int kinds[] = {GATHER, ADD, SUM, GATHER | ADD | SUM};
-    *r = (struct round){.kinds = kinds[round % 4],
-                        .comm = round / 4 % 2 ? g->dp : g->world,
-                        .place = 64 * (size_t)round};
+    *r = (struct round){.kinds = kinds[round % 4], .comm = round / 4 % 2 ? g->dp : g->world};
     MPI_Comm_size(r->comm, &r->n_ranks);
     MPI_Comm_rank(r->comm, &r->me);
     MPI_Allgather(&g->rank, 1, MPI_INT, r->of, 1, MPI_INT, r->comm);
@@ -70,6 +69,11 @@ static void open_round(struct backend *be, struct round *r, int round) {
     for (size_t i = 0; i < mine; i++) x[i] = 1;
     be->upload(be, r->sum, x, mine * sizeof *x);
     memory_free(x);
+}
+
+/* Elements of the arrays that ranks share. */
+static size_t room_of(const struct round *r) {
+    return r->kinds & SUM && r->n < SUMMED ? SUMMED : r->n;
 }
 
 /* x and w: the arrays that ranks share, lost as soon as they may be. */
@@ -157,10 +161,10 @@ static void check(int dp, int ep) {
     size_t most = 0, wrong = 0, late = on_cpu(be) ? 0 : LARGEST / 10;
     for (int i = 0; i < ROUNDS; i++) {
         open_round(be, &rounds[i], i);
-        size_t n = rounds[i].n > SUMMED ? rounds[i].n : SUMMED;
-        if (rounds[i].place + n > most) most = rounds[i].place + n;
+        if (room_of(&rounds[i]) > most) most = room_of(&rounds[i]);
     }
     MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_UNSIGNED_LONG, MPI_MAX, g.world);
+    for (int i = 0; i < ROUNDS; i += 2) rounds[i].place = most - room_of(&rounds[i]);
     float *x = be->alloc_beside(be, most * sizeof *x),
           *other = be->alloc(be, (2 * late + 1) * sizeof *x);
     real_t *w = be->alloc_beside(be, most * be->real_bytes);

@@ -227,11 +227,12 @@ static const void *theirs(const struct backend *be, const struct group *g, int r
     return (const char *)at->at[g->of[r]] + ((const char *)x - (const char *)at->at[at->me]);
 }
 
-/* Of the group's ranks each begins with another one: links share the work. */
-static void fetch(struct backend *be, void *to, const void *from, size_t bytes) {
+/* What rank r has there. (Where there is nothing x may be the end of its window.) */
+static void fetch(struct backend *be, const struct group *g, int r, void *to, const void *x,
+                  size_t bytes) {
     if (bytes)
-        cuda_check(
-            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_state(be)->beside));
+        cuda_check(cudaMemcpyAsync(to, theirs(be, g, r, x), bytes, cudaMemcpyDeviceToDevice,
+                                   cuda_state(be)->beside));
 }
 
 static size_t before(const size_t *counts, int rank) {
@@ -243,10 +244,10 @@ static size_t before(const size_t *counts, int rank) {
 void cuda_pull_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
     const struct group g = group_of(be, comm);
     meet(be, &g);
-    for (int k = 1; k < g.n; k++) {
+    for (int k = 1; k < g.n; k++) { /* each rank begins with another one: links share the work */
         int r = (g.me + k) % g.n;
         real_t *part = real_at(be, x, before(counts, r));
-        fetch(be, part, theirs(be, &g, r, part), counts[r] * be->real_bytes);
+        fetch(be, &g, r, part, part, counts[r] * be->real_bytes);
     }
     meet(be, &g);
 }
@@ -260,7 +261,7 @@ static struct peer_parts fetch_parts(struct backend *be, const struct group *g, 
     parts.at[g->me] = x;
     for (int k = 1; k < g->n; k++) {
         int r = (g->me + k) % g->n;
-        fetch(be, to, theirs(be, g, r, x), n * sizeof *to);
+        fetch(be, g, r, to, x, n * sizeof *to);
         parts.at[r] = to;
         to += room_n;
     }
