@@ -135,5 +135,5 @@ lose() {
     kill -9 "$(cat lost.pid.0)" 2>/dev/null
 }
 lose tokens
-lose 'weights and gradients' $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer
+lose 'weights and gradients' parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer
 echo "1..$n"
