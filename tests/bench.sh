@@ -98,7 +98,8 @@ regulon 2 bench step L0_sanity ${sizes#* } parallelism.ep_size=2 --seconds 0.1 -
     awk -F, -v flops="$flops" 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
         NR == 2 { bad = $3 != 512 || off($4 * $5, $3) || off($4 * $6 * 1e12, flops) || !($10 > 5.45 && $10 < 5.8) || !($13 > 0 && $13 < $4) } END { exit bad || NR != 2 }' two.csv
 ok $? 'a step of two ranks: rates of one of them'
-regulon 2 bench comm --shape small --tokens 1,100 backend=cpu --seconds 0.05 --csv comm.csv >out && [ "$(grep -c -v '^#' out)" = 8 ] &&
+regulon 2 bench comm --shape small --tokens 1,100 backend=cpu --seconds 0.05 --csv comm.csv >out && [ "$(grep -c -v '^#' out)" = 12 ] &&
+    [ "$(awk '/^(add|gather)_mpi / && $3 > 0 && $4 > 0' out | wc -l)" = 4 ] &&
     awk -F, 'NR > 1 { n++; bad += NF != 9 || $1 != "mpi" || $2 != (n == 1 ? 1 : 100) || $4 != $3 * 128 * 4 || !($5 > 0 && $6 > 0 && $7 > 0 && $8 > 0) || $9 != 0 }
         # 2 of 8 experts, 4 of them elsewhere: 1 - (4/8)(3/7) = 0.79 of the tokens travel
         n == 2 { bad += !($3 > 65 && $3 < 92) } END { exit bad || n != 2 }' comm.csv

@@ -222,6 +222,10 @@ static void test_checks(void) {
             "engine.attention is 'cudnn', which backend 'cpu' does not have");
     refuses("backend: cpu\nengine: {exchange: nccl}\n",
             "engine.exchange is 'nccl', which backend 'cpu' does not have");
+    refuses("backend: cpu\nengine: {collectives: peer}\n",
+            "engine.collectives is 'peer', which backend 'cpu' does not have");
+    refuses("backend: cuda\nengine: {collectives: mpi}\n",
+            "engine.collectives is 'mpi', which backend 'cuda' does not have");
     refuses("backend: cpu\nprecision: {recipe: bf16}\n",
             "precision.recipe is 'bf16', which backend 'cpu' does not have");
     refuses("backend: cuda\nengine: {experts: loop}\n",

@@ -19,8 +19,13 @@ for shard in none optimizer full; do
 done
 run_on 2 again2 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 && same_model optimizer again2
 ok $? 'twice: the same model to the bit'
-run_on 2 again3 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full && same_model full again3
-ok $? 'twice, shard full: the same model to the bit'
+run_on 2 again3 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer && grep -q 'collectives peer memory' err && same_model full again3
+ok $? 'twice, shard full over peer memory: the same model to the bit'
+run_on 2 fullnccl 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=nccl && grep -q 'collectives NCCL' err && same_model full fullnccl
+ok $? 'and through NCCL, where two numbers have one sum'
+run_on 2 fullep 50 $shares parallelism.ep_size=2 parallelism.shard=full && grep -q 'exchange peer memory, collectives peer memory' err &&
+    run_on 2 fullep2 50 $shares parallelism.ep_size=2 parallelism.shard=full engine.collectives=nccl engine.exchange=nccl && same_model fullep fullep2 && close_losses whole.50.out fullep.50.out 0.005
+ok $? 'shard full, expert parallel, both over peer memory: the model of both through NCCL to the bit'
 run optimizer 60 $shares && run none 60 $shares && same_model optimizer none &&
     numbers optimizer.60.out >optimizer.60 && numbers none.60.out >none.60 && [ -s none.60 ] && cmp -s optimizer.60 none.60
 ok $? 'checkpoints of both continue on one GPU, the same to the bit'
@@ -28,7 +33,10 @@ run full 60 $shares && close_losses optimizer.60.out full.60.out 0.002 &&
     run_on 2 full 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 && run_on 2 none 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
     close_losses full.70.out none.70.out 0.002
 ok $? 'from shard full to one GPU and to shard optimizer, and from one GPU to shard full'
-TEST_FP32=1 program stage.np1 'shard full, one GPU' && TEST_FP32=1 program stage.np2 'shard full'
+TEST_COLLECTIVES=peer program beside.np2 'collectives beside other work, over peer memory'
+TEST_COLLECTIVES=nccl program beside.np2 'the same through NCCL'
+TEST_FP32=1 program stage.np1 'shard full, one GPU' && TEST_COLLECTIVES=peer TEST_FP32=1 program stage.np2 'shard full'
+TEST_COLLECTIVES=nccl TEST_FP32=1 program stage.np2 'shard full through NCCL'
 TEST_FP32=1 program golden.np2 'golden cases, FP32, data and expert parallel'
 TEST_EXCHANGE=nccl TEST_FP32=1 program golden.np2 'the same through NCCL'
 program recompute.np2 'recomputation'
@@ -122,22 +130,31 @@ ok $? 'which is refused where peer memory is asked for'
 # all to one expert, experts without tokens, ranks without tokens; each by both ways
 for routing in balanced one empty half; do
     regulon 2 bench comm --shape small --tokens 1,5,333 --routing $routing --seconds 0.05 backend=cuda >out &&
-        [ "$(grep -c '^peer' out)" = 3 ] && [ "$(grep -c '^nccl' out)" = 3 ]
+        [ "$(grep -c '^peer' out)" = 3 ] && [ "$(grep -c '^nccl' out)" = 3 ] &&
+        [ "$(grep -c '^add_peer\|^gather_peer' out)" = 6 ] && [ "$(grep -c '^add_nccl\|^gather_nccl' out)" = 6 ]
     status=$?
     ok $status "bench comm, routing $routing: nothing wrong"
     [ $status = 0 ] || sed 's/^/# /' out err
 done
 
-timeout -s KILL 100 $MPIEXEC -n 2 sh "$srcdir/tests/alone.sh" lost "$regulon" $train backend=cuda num_train_steps=1000000 watchdog.timeout_s=10 checkpoint.ckpt_dir=lost >out 2>&1 &
-job=$! tries=300
-until grep -q '^ *[0-9]*[05] ' lost.out.0 2>/dev/null || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
-kill -9 "$(cat lost.pid.1)"
-wait $job
-tries=200
-until [ -s lost.code.0 ] || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
-[ "$(cat lost.code.0)" = 70 ] && grep -q 'watchdog: rank 1 .* has died; last heard of in step [0-9]*' lost.err.0
-status=$?
-ok $status 'a rank that is killed while tokens travel: the other one names it and ends'
-[ $status = 0 ] || sed 's/^/# /' lost.err.0 out
-kill -9 "$(cat lost.pid.0)" 2>/dev/null
+# lose WHAT WORD...: of two ranks one is killed in the midst of a run with these words
+lose() {
+    what=$1
+    shift
+    rm -rf lost lost.*
+    timeout -s KILL 100 $MPIEXEC -n 2 sh "$srcdir/tests/alone.sh" lost "$regulon" $train backend=cuda num_train_steps=1000000 watchdog.timeout_s=10 checkpoint.ckpt_dir=lost "$@" >out 2>&1 &
+    job=$! tries=300
+    until grep -q '^ *[0-9]*[05] ' lost.out.0 2>/dev/null || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
+    kill -9 "$(cat lost.pid.1)"
+    wait $job
+    tries=200
+    until [ -s lost.code.0 ] || [ $tries = 0 ]; do sleep 0.1 && tries=$((tries - 1)); done
+    [ "$(cat lost.code.0)" = 70 ] && grep -q 'watchdog: rank 1 .* has died; last heard of in step [0-9]*' lost.err.0
+    status=$?
+    ok $status "a rank that is killed while $what travel: the other one names it and ends"
+    [ $status = 0 ] || sed 's/^/# /' lost.err.0 out
+    kill -9 "$(cat lost.pid.0)" 2>/dev/null
+}
+lose tokens
+lose 'weights and gradients' parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer
 echo "1..$n"

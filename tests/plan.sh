@@ -85,13 +85,21 @@ ok $? 'dp 2: what a rank sends'
 plan 0 ./small.yaml --ranks 2 --json parallelism.shard=none && has 'sent["dense_gradients"] == 4 * 41792 and sent["dense_weights"] == 0 and d["shard"] == "none"'
 ok $? 'dp 2, shard none: all-reduces'
 # full: a rank keeps halves, and whole the norms; rooms for the head or a layer's tensors but the norms, 12544 + 24576, in BF16
-# and FP32. Of a step's 3 micro-batches each forward and backward pass gathers every layer, but that a backward pass finds the
+# and FP32, and whole pieces of 2 MB where others read them; then two rooms for parts of sums, too, and a communicator less. Of a step's 3 micro-batches each forward and backward pass gathers every layer, but that a backward pass finds the
 # last one, and a forward pass after it the first; the embedding 4 times, the head 3; each adds up the gradients of all.
 plan 0 ./small.yaml --ranks 2 --json parallelism.shard=full && has 'm["weights"] == 2 * (90944 + 5 * 64) / 2 and m["gradients"] == 2 * m["weights"]' &&
-    has 'm["rooms"] == 2 * (2 + 4) * (12544 + 24576) and d["memory"]["optimizer"]["rooms"] == 0 and m["moments"] == d["memory"]["optimizer"]["moments"]' &&
+    has 'm["rooms"] == 4 * (2**21 - 256) and m["exchange"] - d["memory"]["optimizer"]["exchange"] == 2 * 2**26 + 2**21 - 256 and d["memory"]["optimizer"]["rooms"] == 0 and m["moments"] == d["memory"]["optimizer"]["moments"]' &&
     has 'sent["dense_weights"] == 7 * 8192 + (4 + 3) * 12544 and sent["expert_weights"] == (4 + 3) * 24576' &&
     has 'sent["dense_gradients"] == 2 * (3 * (41792 - 5 * 64) + 2 * 5 * 64) and sent["expert_gradients"] == 2 * 3 * 49152'
 ok $? 'dp 2, shard full: memory, and what a rank sends'
+cp out a && plan 0 ./small.yaml --ranks 2 --json parallelism.shard=full engine.collectives=nccl &&
+    has 'm["rooms"] == 2 * (2 + 4) * (12544 + 24576) and m["exchange"] == d["memory"]["optimizer"]["exchange"] and 0.5e9 < m["libraries"] - json.load(open("a"))["memory"]["full"]["libraries"] < 0.7e9 and json.load(open("a"))["sent_bytes"] == sent'
+ok $? 'the same through NCCL'
+plan 0 ./small.yaml --ranks 2 --node-ranks 1 --json parallelism.shard=full && has 'm["exchange"] == d["memory"]["optimizer"]["exchange"]' &&
+    plan 0 ./small.yaml --ranks 2 --node-ranks 1 engine.collectives=peer && plan 0 ./small.yaml parallelism.shard=full engine.collectives=peer
+ok $? 'on two hosts, too; of no account without shard full, or on one rank'
+refused 78 'engine.collectives: peer: the ranks are on several hosts' ./small.yaml --ranks 2 --node-ranks 1 parallelism.shard=full engine.collectives=peer
+refused 78 'engine.collectives: peer: 17 ranks, it serves 16' ./small.yaml --ranks 17 --node-ranks 17 parallelism.shard=full engine.collectives=peer
 # 4 experts on 2 ranks, any 2 of them: the other rank has one of them with probability 1 - 2/4 1/3
 plan 0 ./small.yaml --json parallelism.ep_size=2 && has 'd["ranks"] == 2 and m["weights"] == 2 * (41792 + 49152 / 2) and abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (4 * 128 + 24)) - 1) < 1e-6'
 ok $? 'ep 2: weights, and tokens on their way'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # `regulon plan` beside what a GPU says that it has in use (cudaMemGetInfo, the library's and the driver's share included):
-# five models, an engine and eight bits, within 5 %, and experts on two GPUs where there are. In a build folder, on GPUs that
-# nobody else uses; part of `make check-gpu`.
+# five models, an engine and eight bits, within 5 %, and where there are two GPUs experts on both, and shares. In a build
+# folder, on GPUs that nobody else uses; part of `make check-gpu`.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -9,12 +9,12 @@ needs_gpu
 cd "$work" || exit 99
 gpu_gb=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | awk 'NR == 1 { print $1 * 1048576 / 1e9 }')
 
-# check NAME WORD...: two steps of a deck on $gpus GPUs; prints what the libraries would have to take for the two to be equal
-gpus=1
+# check NAME WORD...: two steps of a deck on $gpus GPUs, the experts on as many as $ep or all; prints what the libraries would have to take for the two to be equal
+gpus=1 ep=
 check() {
     name=$1
     shift
-    set -- "$@" backend=cuda parallelism.dp_size=1 parallelism.ep_size=$gpus num_train_steps=2 scheduler.warmup_steps=0 logger.frequency=1 \
+    set -- "$@" backend=cuda parallelism.dp_size=$((gpus / ${ep:-$gpus})) parallelism.ep_size=${ep:-$gpus} num_train_steps=2 scheduler.warmup_steps=0 logger.frequency=1 \
         validation.enabled=false train.verdict=false checkpoint.save_final_model=false
     regulon 1 plan "$@" --gpu-memory "$gpu_gb" --json >plan.json
     if [ $? = 1 ]; then
@@ -52,6 +52,12 @@ check 'the same, attention of our own' ecoli_moe dataset.token_micro_batch_size=
         check 'of its experts no weights in BF16' $eight precision.fp8_weights=true
     fi
     gpus=2
-    [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ] || check 'three layers of Mixtral-8x7B on two' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=3
+    if [ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ]; then
+        check 'three layers of Mixtral-8x7B on two' L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=3
+        ep=1
+        for way in peer nccl; do
+            check "the same, shard full, $way" L1_8x7B_ep $data dataset.token_micro_batch_size=8192 model.num_hidden_layers=3 parallelism.shard=full engine.collectives=$way
+        done
+    fi
 }
 echo "1..$n"

@@ -37,11 +37,11 @@ static int late, asked;          /* work is kept for later; between beside and b
 static double gathered, reduced; /* bytes that a ring sends of what is asked for beside */
 
 struct task {
-    enum { COPY, ADD, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER } kind;
+    enum { COPY, ADD, ALL_REDUCE, REDUCE_SCATTER_ADD, ALL_GATHER } kind;
     int ticket;
     void *to;
-    const void *from;
-    size_t n; /* bytes of a copy, else elements */
+    const void *from; /* of what is added after a reduction: its room */
+    size_t n;         /* bytes of a copy, else elements */
     MPI_Comm comm;
     const size_t *counts;
 };
@@ -88,8 +88,8 @@ static void perform(struct backend *be, const struct task *t) {
     case ALL_REDUCE:
         table.all_reduce(be, t->comm, t->to, t->n);
         break;
-    case REDUCE_SCATTER:
-        table.reduce_scatter(be, t->comm, t->to, t->counts);
+    case REDUCE_SCATTER_ADD:
+        table.reduce_scatter_add(be, t->comm, t->to, (float *)(uintptr_t)t->from, t->counts);
         break;
     case ALL_GATHER:
         table.all_gather(be, t->comm, t->to, t->counts);
@@ -120,9 +120,10 @@ static void late_all_reduce(struct backend *be, MPI_Comm comm, float *x, size_t 
     ask(be, (struct task){ALL_REDUCE, 0, x, NULL, n, comm, NULL});
 }
 
-static void late_reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const size_t *counts) {
+static void late_reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
+                                    const size_t *counts) {
     if (asked) sum_of(comm, counts, &reduced);
-    ask(be, (struct task){REDUCE_SCATTER, 0, x, NULL, 0, comm, counts});
+    ask(be, (struct task){REDUCE_SCATTER_ADD, 0, sum, x, 0, comm, counts});
 }
 
 static void late_all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
@@ -160,7 +161,7 @@ static void watch(const struct model *m) {
     gathered = reduced = 0, n_tasks = 0;
     n_whole[0] = n_whole[1] = most_whole = 0;
     be->copy = late_copy, be->add = late_add;
-    be->all_reduce = late_all_reduce, be->reduce_scatter = late_reduce_scatter;
+    be->all_reduce = late_all_reduce, be->reduce_scatter_add = late_reduce_scatter_add;
     be->all_gather = late_all_gather;
     be->beside = late_beside, be->back = late_back, be->await = late_await;
 }

@@ -75,10 +75,12 @@ struct backend *trial_backend(const struct grid *g) {
     const char *name = getenv("TEST_BACKEND"), *fp32 = getenv("TEST_FP32");
     const char *attention = getenv("TEST_ATTENTION"), *experts = getenv("TEST_EXPERTS");
     const char *unit = getenv("TEST_ROW_UNIT"), *exchange = getenv("TEST_EXCHANGE");
-    const char *stash = getenv("TEST_STASH");
+    const char *stash = getenv("TEST_STASH"), *collectives = getenv("TEST_COLLECTIVES");
     struct backend_options o = {.fp32 = fp32 != NULL};
     if (experts) o.experts = strcmp(experts, "grouped") == 0 ? EXPERTS_GROUPED : EXPERTS_CUBLASLT;
     if (exchange) o.exchange = strcmp(exchange, "peer") == 0 ? EXCHANGE_PEER : EXCHANGE_NCCL;
+    if (collectives)
+        o.collectives = strcmp(collectives, "peer") == 0 ? EXCHANGE_PEER : EXCHANGE_NCCL;
     if (attention) o.attention = strcmp(attention, "own") == 0 ? ATTENTION_OWN : ATTENTION_CUDNN;
     struct backend *be = backend_open(name ? name : "cpu", g, &o);
     if (unit) be->row_unit = atoi(unit);

@@ -177,6 +177,9 @@ struct backend {
     /* As alloc, for what moe_* send to other ranks or get from them: rows of experts, their results
      * and gradients, dp_rows. Collective over grid->ep, and so is its release. */
     void *(*alloc_shared)(struct backend *be, size_t bytes);
+    /* As alloc, for what collectives beside other work (see below) get: after reserve. Collective
+     * over grid->world, and so is its release. */
+    void *(*alloc_beside)(struct backend *be, size_t bytes);
     /* host to backend, backend to host */
     void (*upload)(struct backend *be, void *dst, const void *src, size_t bytes);
     void (*download)(struct backend *be, void *dst, const void *src, size_t bytes);
@@ -201,11 +204,14 @@ struct backend {
 
     /* ---- work beside other work ---- */
     /* What is asked for between `beside` and `back` begins when what was asked for before is done,
-     * goes on beside what is asked for after `back`, and stretches of it follow one another. It may
-     * be copy, round, add, all_reduce, reduce_scatter and all_gather, and is not to be recorded. Of
-     * what it reads and writes nothing may be touched before `await` with the ticket that was given
-     * to `back`: what is asked for from then on begins when the last stretch with this ticket is
-     * done; at once, where there was none. reserve was told of it. */
+     * goes on beside what is asked for after `back`, and stretches of it follow one another (but
+     * nothing reads sums of reduce_scatter_add before `await`, which comes before their ticket is
+     * given again). It may be copy, round, add, all_reduce, reduce_scatter_add and all_gather, the
+     * latter three on arrays of alloc_beside, at the same place in those of all ranks, all_reduce
+     * of what is replicated for having fewer rows than there are ranks; and it is not to be
+     * recorded. Of what it reads and writes nothing may be touched before `await` with the ticket
+     * that was given to `back`: what is asked for from then on begins when the last stretch with
+     * this ticket is done; at once, where there was none. reserve was told of it. */
     void (*beside)(struct backend *be);
     void (*back)(struct backend *be, int ticket); /* < BESIDE_TICKETS */
     void (*await)(struct backend *be, int ticket);
@@ -391,6 +397,9 @@ struct backend {
     /* x holds sum(counts) elements; afterwards rank r's counts[r], at their place in x, hold the
      * sum */
     void (*reduce_scatter)(struct backend *be, MPI_Comm comm, float *x, const size_t *counts);
+    /* The same, added to sum[counts[rank]]; x is room to work in. */
+    void (*reduce_scatter_add)(struct backend *be, MPI_Comm comm, float *sum, float *x,
+                               const size_t *counts);
     /* rank r's counts[r] elements of x, at their place, go to all */
     void (*all_gather)(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts);
     void (*sum_uint32)(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n);
@@ -401,11 +410,13 @@ struct backend {
 struct backend_options {
     enum experts_engine experts;
     enum attention_engine attention;
-    enum exchange_engine exchange;
-    int deterministic;     /* same bits run to run, also where that is slower */
-    int fp32;              /* compute in FP32 also where BF16 is usual */
-    int no_graph;          /* do not record work */
-    int communication_sms; /* multiprocessors that products leave to communication beside them */
+    enum exchange_engine exchange;    /* of tokens */
+    enum exchange_engine collectives; /* beside other work */
+    int deterministic;                /* same bits run to run, also where that is slower */
+    int fp32;                         /* compute in FP32 also where BF16 is usual */
+    int no_graph;                     /* do not record work */
+    int communication_sms; /* multiprocessors that products leave to communication beside them,
+                              through NCCL; a quarter of it over peer memory */
     int exchange_blocks;   /* thread blocks that carry tokens over peer memory; 0: as is usual */
 };
 

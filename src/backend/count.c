@@ -28,6 +28,7 @@ struct record {
 struct count {
     int cuda;
     int peer; /* tokens travel over peer memory */
+    int pull; /* collectives beside other work do */
     struct backend_options options;
     struct record *list; /* [n], by address */
     size_t n, room;
@@ -84,6 +85,16 @@ static void *alloc_shared(struct backend *be, size_t bytes) {
     return alloc(be, c->peer ? cuda_shared_bytes(bytes) : bytes);
 }
 
+static void *alloc_beside(struct backend *be, size_t bytes) {
+    const struct count *c = be->state;
+    return alloc(be, c->pull ? cuda_shared_bytes(bytes) : bytes);
+}
+
+static void alloc_pull(struct backend *be) {
+    const size_t bytes[] = {CUDA_PULL_ROOM, CUDA_PULL_ROOM, cuda_shared_bytes(CUDA_PULL_BOARD)};
+    for (int i = 0; i < 3; i++) alloc(be, bytes[i]);
+}
+
 static void reserve_cuda(struct backend *be, struct work w) {
     struct count *c = be->state;
     char why[200];
@@ -113,6 +124,9 @@ static void reserve_cuda(struct backend *be, struct work w) {
         alloc_order(be, &w);
     else
         alloc_travel(be, &w);
+    c->pull = w.beside && be->grid->n_ranks > 1 &&
+              cuda_pull_serves(be->grid, &c->options, why, sizeof why);
+    if (c->pull) alloc_pull(be);
     c->kind = COUNT_MODEL;
 }
 
@@ -212,6 +226,7 @@ struct backend *count_open(const char *name, const struct grid *g,
     be->moe_new = moe_new;
     be->alloc = alloc;
     be->alloc_shared = alloc_shared;
+    be->alloc_beside = alloc_beside;
     be->release = release;
     be->reserve = c->cuda ? reserve_cuda : reserve_cpu;
     return be;

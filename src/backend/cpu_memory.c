@@ -198,6 +198,7 @@ void cpu_memory_open(struct backend *be, int n_threads) {
     state->room = memory_alloc_array((size_t)n_threads, sizeof *state->room);
     be->alloc = alloc;
     be->alloc_shared = alloc_shared;
+    be->alloc_beside = alloc_shared;
     be->release = release;
     be->upload = copy;
     be->download = copy;

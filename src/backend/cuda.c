@@ -111,8 +111,10 @@ static void reserve(struct backend *be, struct work w) {
     s->rope = rope_table(be, &w, bytes[CUDA_ROOM_ROPE]);
     cuda_exchange_reserve(be);
     if (w.beside) cuda_beside_reserve(be);
-    be->engines = memory_format("experts %s, attention %s, exchange %s", cuda_experts_name(be),
-                                cuda_attention_name(be), cuda_exchange_name(be));
+    be->engines =
+        memory_format("experts %s, attention %s, exchange %s%s%s", cuda_experts_name(be),
+                      cuda_attention_name(be), cuda_exchange_name(be),
+                      w.beside ? ", collectives " : "", w.beside ? cuda_beside_name(be) : "");
 }
 
 static char *describe(const struct cuda_state *s) {

@@ -21,16 +21,18 @@ struct cuda_state {
     cudaStream_t main, beside; /* cuda_beside.c */
     cudaEvent_t asked, done[BESIDE_TICKETS];
     struct backend_options options;
-    struct work work;                     /* what was reserved */
-    struct cuda_upload *upload;           /* cuda_memory.c */
-    struct cuda_clock *clock;             /* cuda_clock.c */
-    struct cuda_gemm *gemm;               /* cuda_gemm.c */
-    struct cuda_attention *attention;     /* cuda_attention.c */
-    struct cuda_comm *comm;               /* cuda_collectives.c */
-    struct cuda_travel *travel;           /* cuda_travel.c; NULL: nothing goes through NCCL */
-    struct cuda_peer *peer;               /* cuda_peer.c; NULL: nothing goes over peer memory */
-    int product_sms;                      /* multiprocessors of products; 0: all; cuda_beside.c */
-    struct grouped *grouped;              /* cuda_grouped.c; NULL: a product an expert */
+    struct work work;                 /* what was reserved */
+    struct cuda_upload *upload;       /* cuda_memory.c */
+    struct cuda_clock *clock;         /* cuda_clock.c */
+    struct cuda_gemm *gemm;           /* cuda_gemm.c */
+    struct cuda_attention *attention; /* cuda_attention.c */
+    struct cuda_comm *comm;           /* cuda_collectives.c */
+    struct cuda_window *windows;      /* cuda_window.c */
+    struct cuda_travel *travel;       /* cuda_travel.c; NULL: nothing goes through NCCL */
+    struct cuda_peer *peer;           /* cuda_peer.c; NULL: no tokens go over peer memory */
+    struct cuda_pull *pull;           /* cuda_pull.c; NULL: collectives beside go through NCCL */
+    int product_sms;                  /* multiprocessors of products; 0: all; cuda_beside.c */
+    struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
     const struct cuda_products *products; /* of the experts' engine */
     enum low_way way;                     /* of work.low, if any */
     struct cuda_low *low;                 /* cuda_low.c; NULL: nothing is in eight bits */
@@ -93,9 +95,12 @@ const char *cuda_attention_name(const struct backend *be);
 /* Which kernels this micro-batch's documents get: a number for each choice there is. */
 int cuda_attention_choice(const struct backend *be);
 void cuda_collectives_close(struct backend *be);
-/* Collective over world: the communicators of the stream beside, and that stream with them. */
+/* Collective over world: NCCL's communicators of the stream beside. */
 void cuda_collectives_beside(struct backend *be);
+/* The stream beside and its way between ranks, of which there are two. Collective over world. */
 void cuda_beside_reserve(struct backend *be);
+/* "NCCL" or "peer memory"; not to be freed. */
+const char *cuda_beside_name(const struct backend *be);
 void cuda_beside_close(struct backend *be);
 /* Rows of `bytes` bytes between the ranks of ep: rank r gets from_first[r] .. from_first[r + 1] - 1
  * of from, and what comes from it goes to to_first[r] .. of to. Collective over grid->ep. */

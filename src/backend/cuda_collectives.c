@@ -1,8 +1,9 @@
 /* Collectives through NCCL, on the main stream or the one beside it, each with communicators of its
- * own. Without NCCL only a group of one rank is served:
- * cuda_refusal says so at the start. */
+ * own; those beside it go another way where there is one (cuda_pull.c). Without NCCL only a group
+ * of one rank is served: cuda_refusal says so at the start. */
 #include "config.h"
 #include "backend/cuda.h"
+#include "backend/cuda_pull.h"
 #include "base/memory.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@ static ncclComm_t of(const struct backend *be, MPI_Comm comm) {
     const struct grid *g = be->grid;
     int aside = s->stream != s->main;
     assert(comm == g->world || comm == g->dp || comm == g->ep);
+    assert(!aside || !s->pull); /* what is asked for beside lies in a window */
     assert(!aside || comm != g->ep || g->ep_size == 1);
     if (comm == g->world) return aside ? c->world_beside : c->world;
     if (comm == g->dp && aside) return g->ep_size == 1 ? c->world_beside : c->dp_beside;
@@ -61,7 +63,10 @@ static void all_reduce_of(struct backend *be, MPI_Comm comm, void *x, size_t n, 
 }
 
 static void all_reduce(struct backend *be, MPI_Comm comm, float *x, size_t n) {
-    all_reduce_of(be, comm, x, n, ncclFloat32);
+    if (cuda_pulls(be, x))
+        cuda_pull_sum(be, comm, x, n);
+    else
+        all_reduce_of(be, comm, x, n, ncclFloat32);
 }
 
 static void sum_uint32(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n) {
@@ -99,9 +104,13 @@ static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const si
 }
 
 static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
-    ncclComm_t c = of(be, comm);
     int rank, size;
     size_t at = 0;
+    if (cuda_pulls(be, x)) {
+        cuda_pull_gather(be, comm, x, counts);
+        return;
+    }
+    ncclComm_t c = of(be, comm);
     if (!c) return;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
@@ -212,10 +221,25 @@ void cuda_collectives_close(struct backend *be) {
 }
 #endif
 
+static void reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
+                               const size_t *counts) {
+    if (cuda_pulls(be, x)) {
+        cuda_pull_add(be, comm, sum, x, counts);
+        return;
+    }
+    int rank;
+    size_t first = 0;
+    MPI_Comm_rank(comm, &rank);
+    for (int r = 0; r < rank; r++) first += counts[r];
+    reduce_scatter(be, comm, x, counts);
+    be->add(be, sum, x + first, counts[rank]);
+}
+
 void cuda_fill_collectives(struct backend *be) {
     collectives_open(be);
     be->all_reduce = all_reduce;
     be->reduce_scatter = reduce_scatter;
+    be->reduce_scatter_add = reduce_scatter_add;
     be->all_gather = all_gather;
     be->sum_uint32 = sum_uint32;
     be->sum_double = sum_double;

@@ -3,6 +3,7 @@
  * are asked for one by one the host waits for their rows. */
 #include "config.h"
 #include "backend/cuda_exchange.h"
+#include "backend/cuda_window.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "peer_move.h"
@@ -167,7 +168,7 @@ const char *cuda_exchange_name(const struct backend *be) {
 }
 
 static void *alloc_shared(struct backend *be, size_t bytes) {
-    return cuda_state(be)->peer ? cuda_peer_alloc(be, bytes) : be->alloc(be, bytes);
+    return cuda_state(be)->peer ? cuda_window_alloc(be, be->grid->ep, bytes) : be->alloc(be, bytes);
 }
 
 static const uint64_t *sent(struct backend *be) {

@@ -50,10 +50,6 @@ void cuda_travel_close(struct backend *be);
 char *cuda_peer_open(struct backend *be);
 void cuda_peer_reserve(struct backend *be);
 void cuda_peer_close(struct backend *be);
-/* Memory that all ranks of ep reach; freed by cuda_peer_release, which returns 0 for memory that is
- * none of it. Collective over ep. */
-void *cuda_peer_alloc(struct backend *be, size_t bytes);
-int cuda_peer_release(struct backend *be, void *p);
 /* Adds to rows[ep_size] the tokens that went to each rank, and forgets them. */
 void cuda_peer_sent(struct backend *be, uint64_t *rows);
 #endif

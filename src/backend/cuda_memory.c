@@ -1,7 +1,8 @@
 /* Device memory, and the ways in and out. Uploads go through pinned memory in a ring, so that the
  * host does not wait for the stream; downloads wait. */
 #include "config.h"
-#include "backend/cuda_exchange.h"
+#include "backend/cuda_window.h"
+#include "backend/cuda.h"
 #include "base/memory.h"
 #include "grid/watchdog.h"
 #include "optimizer.h"
@@ -40,7 +41,7 @@ static void *alloc(struct backend *be, size_t bytes) {
 }
 
 static void release(struct backend *be, void *p) {
-    if (!p || (cuda_state(be)->peer && cuda_peer_release(be, p))) return;
+    if (!p || cuda_window_release(be, p)) return;
     cuda_check(cudaFree(p));
 }
 

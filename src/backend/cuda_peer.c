@@ -9,6 +9,7 @@
  * from stays as it is until the next meeting of its owner. */
 #include "config.h"
 #include "backend/cuda_exchange.h"
+#include "backend/cuda_window.h"
 #include "base/memory.h"
 #include "peer_move.h"
 #include "peer_rows.h"
@@ -17,90 +18,18 @@
 
 enum { BLOCKS = 128 /* where the options say nothing */ };
 
-struct window {
-    struct peers at;
-    struct window *next;
-};
-
 struct cuda_peer {
-    struct window *windows;
     struct peers boards;
     unsigned long long *sent; /* [ep_size] */
     struct peer_order order;  /* of one layer at a time */
     int blocks;
 };
 
-/* Zero, and nobody's room: what holds from one pass to the next. */
-static void *state_alloc(struct backend *be, size_t bytes) {
-    void *p = NULL;
-    cuda_check(cudaMalloc(&p, bytes));
-    /* on the stream that is waited for: cudaMemset's own would come later, over others' writes */
-    cuda_check(cudaMemsetAsync(p, 0, bytes, cuda_state(be)->stream));
-    cuda_wait(be);
-    return p;
-}
-
-/* The array of every rank from this rank's own. On failure NULL, else why not. Collective over ep.
- */
-static const char *open_window(struct backend *be, void *own, struct peers *at) {
-    const struct grid *g = be->grid;
-    size_t n = (size_t)g->ep_size;
-    cudaIpcMemHandle_t mine, *all = memory_alloc_array(n, sizeof *all);
-    cudaError_t status = cudaIpcGetMemHandle(&mine, own);
-    int fails = status != cudaSuccess;
-    *at = (struct peers){.n = g->ep_size, .me = g->ep_rank};
-    at->at[g->ep_rank] = own;
-    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, g->ep);
-    MPI_Allreduce(MPI_IN_PLACE, &fails, 1, MPI_INT, MPI_MAX, g->ep);
-    for (int r = 0; r < g->ep_size && !fails && status == cudaSuccess; r++)
-        if (r != g->ep_rank)
-            status = cudaIpcOpenMemHandle(&at->at[r], all[r], cudaIpcMemLazyEnablePeerAccess);
-    memory_free(all);
-    (void)cudaGetLastError(); /* what failed here must not show in a later check */
-    return status == cudaSuccess ? NULL : cudaGetErrorString(status);
-}
-
-static void close_window(struct peers *at) {
-    for (int r = 0; r < at->n; r++)
-        if (r != at->me && at->at[r]) cuda_check(cudaIpcCloseMemHandle(at->at[r]));
-}
-
-void *cuda_peer_alloc(struct backend *be, size_t bytes) {
-    struct cuda_peer *p = cuda_state(be)->peer;
-    struct window *w = memory_alloc(sizeof *w);
-    void *own = be->alloc(be, cuda_shared_bytes(bytes));
-    /* zeroed before others may write */
-    cuda_check(cudaStreamSynchronize(cuda_state(be)->stream));
-    const char *why = open_window(be, own, &w->at);
-    if (why) die("rank %d cannot reach the others' memory: %s", be->grid->rank, why);
-    w->next = p->windows, p->windows = w;
-    return own;
-}
-
-static struct window **window_of(struct backend *be, const void *own) {
-    struct window **w = &cuda_state(be)->peer->windows;
-    while (*w && (*w)->at.at[(*w)->at.me] != own) w = &(*w)->next;
-    return w;
-}
-
-int cuda_peer_release(struct backend *be, void *own) {
-    struct window **at = window_of(be, own), *w = *at;
-    if (!w) return 0;
-    *at = w->next;
-    cuda_check(cudaStreamSynchronize(cuda_state(be)->stream));
-    MPI_Barrier(be->grid->ep);
-    close_window(&w->at);
-    MPI_Barrier(be->grid->ep);
-    cuda_check(cudaFree(own));
-    memory_free(w);
-    return 1;
-}
-
 /* The same array on every rank. */
 static struct peers at_all(struct backend *be, const void *own) {
-    struct window *w = *window_of(be, own);
-    assert(w);
-    return w->at;
+    const struct peers *at = cuda_window_of(be, own);
+    assert(at && at->at[at->me] == own);
+    return *at;
 }
 
 /* Every rank writes a number to all others' boards. Collective over ep. */
@@ -126,13 +55,10 @@ static char *try_boards(struct backend *be, const struct peers *boards) {
 
 /* Why this rank's group cannot; the boards are open, or as far as that went. */
 static char *try_peers(struct backend *be, struct cuda_peer *p) {
-    const struct grid *g = be->grid;
-    const char *why;
-    void *own = state_alloc(be, cuda_alloc_bytes(cuda_shared_bytes(sizeof(struct peer_board))));
-    why = open_window(be, own, &p->boards);
-    char *problem = why ? memory_format("a GPU's memory is out of reach: %s", why) : NULL;
+    MPI_Comm ep = be->grid->ep;
+    char *problem = cuda_board_open(be, ep, sizeof(struct peer_board), &p->boards);
     int fails = problem != NULL;
-    MPI_Allreduce(MPI_IN_PLACE, &fails, 1, MPI_INT, MPI_MAX, g->ep);
+    MPI_Allreduce(MPI_IN_PLACE, &fails, 1, MPI_INT, MPI_MAX, ep);
     return fails ? problem : try_boards(be, &p->boards);
 }
 
@@ -149,7 +75,7 @@ void cuda_peer_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_peer *p = s->peer;
     struct cuda_order_rooms rooms = cuda_order_rooms_of(&s->work, be->grid->ep_size);
-    p->sent = state_alloc(be, rooms.sent);
+    p->sent = cuda_state_alloc(be, rooms.sent);
     p->order.begins = be->alloc(be, rooms.begins), p->order.shift = be->alloc(be, rooms.shift);
     p->order.place_of = be->alloc(be, rooms.choices);
     p->order.choice_at = be->alloc(be, rooms.choices);
@@ -162,12 +88,7 @@ void cuda_peer_close(struct backend *be) {
                          p->order.choice_at};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) cuda_check(cudaFree(all[i]));
-    cuda_check(cudaStreamSynchronize(cuda_state(be)->stream));
-    MPI_Barrier(be->grid->ep);
-    close_window(&p->boards);
-    MPI_Barrier(be->grid->ep);
-    if (p->boards.n) cuda_check(cudaFree(p->boards.at[p->boards.me]));
-    assert(!p->windows);
+    cuda_board_close(be->grid->ep, &p->boards);
     memory_free(p);
     cuda_state(be)->peer = NULL;
 }

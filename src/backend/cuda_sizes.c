@@ -221,6 +221,20 @@ int cuda_peer_serves(const struct work *w, const struct grid *g, const struct ba
     return serves;
 }
 
+int cuda_pull_serves(const struct grid *g, const struct backend_options *o, char *why,
+                     size_t size) {
+    int serves = 0;
+    if (o->collectives == EXCHANGE_NCCL)
+        snprintf(why, size, "engine.collectives says so");
+    else if (g->n_nodes > 1)
+        snprintf(why, size, "the ranks are on several hosts");
+    else if (g->n_ranks > PEERS)
+        snprintf(why, size, "%d ranks, it serves %d", g->n_ranks, PEERS);
+    else
+        serves = 1;
+    return serves;
+}
+
 struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size) {
     size_t choices = (size_t)w->N * (size_t)w->A, E = (size_t)w->E;
     return (struct cuda_order_rooms){.sent = (size_t)ep_size * sizeof(unsigned long long),

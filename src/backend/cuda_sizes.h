@@ -90,6 +90,16 @@ struct cuda_travel_rooms cuda_travel_rooms_of(const struct work *w, size_t real_
 int cuda_peer_serves(const struct work *w, const struct grid *g, const struct backend_options *o,
                      char *why, size_t size);
 
+/* The same for collectives beside other work. */
+int cuda_pull_serves(const struct grid *g, const struct backend_options *o, char *why, size_t size);
+
+/* Of these: bytes of one of two rooms for parts of sums, and bytes of the board; and how much of
+ * communication_sms is for NCCL alone. */
+enum { CUDA_PULL_BOARD = 256, CUDA_PULL_SMS = 4 };
+#ifndef CUDA_PULL_ROOM /* a test has smaller ones */
+#define CUDA_PULL_ROOM (64 << 20)
+#endif
+
 /* Bytes of the order of a rank's choices, and of counters, with peer memory. */
 struct cuda_order_rooms {
     size_t sent, begins, shift, choices; /* of choices two */

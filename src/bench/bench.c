@@ -124,6 +124,7 @@ static struct backend *open_way(void *context, enum exchange_engine way) {
     struct choice *choice = context;
     struct config c = *choice->c;
     c.engine.exchange = (int)way;
+    if (c.engine.collectives == EXCHANGE_AUTO) c.engine.collectives = (int)way;
     return run_backend(&c, choice->g);
 }
 
@@ -139,6 +140,7 @@ static int bench_comm(struct backend *be, struct choice *choice, const struct op
                  z->E);
     user_agree();
     struct comm_wish wish = {.way = (enum exchange_engine)choice->c->engine.exchange,
+                             .beside = (enum exchange_engine)choice->c->engine.collectives,
                              .routing = o->routing,
                              .tokens = o->n ? o->list : usual,
                              .n = o->n ? o->n : all,

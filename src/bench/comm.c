@@ -137,9 +137,11 @@ static double sent_to_others(struct traffic *t) {
     return n / g->n_ranks;
 }
 
-/* Its way for tokens: a word of engine.exchange. */
-static const char *way_of(const struct backend *be) {
-    return strcmp(be->name, "cpu") == 0 ? "mpi" : strstr(be->engines, "peer") ? "peer" : "nccl";
+/* Its way for `what` ("exchange", "collectives"): a word of engine.exchange. */
+static const char *way_of(const struct backend *be, const char *what) {
+    char peer[40];
+    snprintf(peer, sizeof peer, "%s peer", what);
+    return strcmp(be->name, "cpu") == 0 ? "mpi" : strstr(be->engines, peer) ? "peer" : "nccl";
 }
 
 /* A line of the table. Closes be. Returns 1 for a wrong result. */
@@ -148,7 +150,7 @@ static int run(struct backend *be, const struct sizes *z, const struct comm_wish
     struct traffic t;
     double s[N_PHASES];
     traffic_open(&t, be, z, wish->routing);
-    const char *name = *way = way_of(be);
+    const char *name = *way = way_of(be, "exchange");
     int wrong = 0;
     for (int without = 0; without < 2; without++) { /* ranks that have no tokens */
         t.N = without && be->grid->rank % 2 ? 0 : z->N;
@@ -176,17 +178,30 @@ static int run(struct backend *be, const struct sizes *z, const struct comm_wish
 
 /* ---- collectives ---- */
 
-enum collective { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, N_COLLECTIVES };
+enum collective {
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    ALL_GATHER,
+    BESIDE,
+    ADD = BESIDE,
+    GATHER,
+    N_COLLECTIVES
+};
 
 struct collected {
     struct backend *be;
-    float *x;
+    float *x, *sum;    /* sum: what ADD adds to */
     size_t n, *counts; /* [ranks] */
 };
+
+static size_t most_collected(const struct backend *be) {
+    return strcmp(be->name, "cpu") == 0 ? 1 << 22 : 1 << 26;
+}
 
 static void collect(void *context, int which) {
     struct collected *c = context;
     struct backend *be = c->be;
+    if (which >= BESIDE) be->beside(be);
     switch ((enum collective)which) {
     case ALL_REDUCE:
         be->all_reduce(be, be->grid->world, c->x, c->n);
@@ -194,32 +209,62 @@ static void collect(void *context, int which) {
     case REDUCE_SCATTER:
         be->reduce_scatter(be, be->grid->world, c->x, c->counts);
         break;
+    case ADD:
+        be->reduce_scatter_add(be, be->grid->world, c->sum, c->x, c->counts);
+        break;
     default:
         be->all_gather(be, be->grid->world, c->x, c->counts);
     }
+    if (which >= BESIDE) be->back(be, 0), be->await(be, 0);
 }
 
 /* Bytes that a ring has each rank send: twice all but a share for the all-reduce. */
+static void time_collective(struct collected *c, int which, const char *name, double seconds) {
+    enum { LEAST = 1 << 18, TIMES = 16 };
+    struct backend *be = c->be;
+    size_t ranks = (size_t)be->grid->n_ranks;
+    int of_weights = which == ALL_GATHER || which == GATHER;
+    for (c->n = LEAST; c->n <= most_collected(be); c->n *= TIMES) {
+        double bytes = (double)c->n * (of_weights ? (double)be->real_bytes : sizeof *c->x),
+               sent = bytes * (double)(ranks - 1) / (double)ranks * (which == ALL_REDUCE ? 2 : 1);
+        for (size_t r = 0; r < ranks; r++) c->counts[r] = c->n / ranks / 64 * 64;
+        double s = time_of(be, c->x, collect, c, which, seconds / 4);
+        if (be->grid->rank == 0)
+            printf("%-16s %10.3f %12.1f %8.1f\n", name, bytes / 1e6, s * 1e6, sent / s / 1e9);
+    }
+}
+
 static void collectives(struct backend *be, double seconds) {
     static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather"};
-    enum { LEAST = 1 << 18, TIMES = 16 };
-    size_t most = strcmp(be->name, "cpu") == 0 ? 1 << 22 : 1 << 26;
-    int ranks = be->grid->n_ranks;
-    struct collected c = {.be = be, .counts = memory_alloc_array((size_t)ranks, sizeof *c.counts)};
-    c.x = be->alloc(be, most * sizeof *c.x);
+    struct collected c = {.be = be};
+    c.counts = memory_alloc_array((size_t)be->grid->n_ranks, sizeof *c.counts);
+    c.x = be->alloc(be, most_collected(be) * sizeof *c.x);
     if (be->grid->rank == 0) printf("%-16s %10s %12s %8s\n", "# collective", "MB", "us", "GB/s");
-    for (int k = 0; k < N_COLLECTIVES; k++)
-        for (c.n = LEAST; c.n <= most; c.n *= TIMES) {
-            double bytes = (double)c.n * (k == ALL_GATHER ? (double)be->real_bytes : sizeof *c.x),
-                   sent = bytes * (ranks - 1) / ranks * (k == ALL_REDUCE ? 2 : 1);
-            for (int r = 0; r < ranks; r++) c.counts[r] = c.n / (size_t)ranks;
-            double s = time_of(be, c.x, collect, &c, k, seconds / 4);
-            if (be->grid->rank == 0)
-                printf("%-16s %10.3f %12.1f %8.1f\n", names[k], bytes / 1e6, s * 1e6,
-                       sent / s / 1e9);
-        }
+    for (int k = 0; k < BESIDE; k++) time_collective(&c, k, names[k], seconds);
     be->release(be, c.x);
     memory_free(c.counts);
+}
+
+/* Closes be. Returns its way. */
+static const char *collectives_beside(struct backend *be, const struct sizes *z, double seconds) {
+    struct work w = ops_work(z);
+    struct collected c = {.be = be};
+    char name[40];
+    w.beside = 1;
+    be->reserve(be, w);
+    const char *way = way_of(be, "collectives");
+    c.counts = memory_alloc_array((size_t)be->grid->n_ranks, sizeof *c.counts);
+    c.x = be->alloc_beside(be, most_collected(be) * sizeof *c.x);
+    c.sum = be->alloc(be, most_collected(be) * sizeof *c.sum);
+    snprintf(name, sizeof name, "add_%s", way);
+    time_collective(&c, ADD, name, seconds);
+    snprintf(name, sizeof name, "gather_%s", way);
+    time_collective(&c, GATHER, name, seconds);
+    be->release(be, c.sum);
+    be->release(be, c.x);
+    memory_free(c.counts);
+    backend_close(be);
+    return way;
 }
 
 int comm_run(struct backend *be, open_exchange *open, void *context, const struct sizes *z,
@@ -248,5 +293,8 @@ int comm_run(struct backend *be, open_exchange *open, void *context, const struc
     be = open(context, wish->way);
     collectives(be, wish->seconds);
     backend_close(be);
+    const char *way = collectives_beside(open(context, wish->way), z, wish->seconds);
+    if (wish->way == EXCHANGE_AUTO && wish->beside == EXCHANGE_AUTO && strcmp(way, "peer") == 0)
+        collectives_beside(open(context, EXCHANGE_NCCL), z, wish->seconds);
     return wrong;
 }

@@ -234,17 +234,21 @@ static double time_operation(struct sides *s, const struct operation *o, const s
 
 /* ---- the table ---- */
 
+struct work ops_work(const struct sizes *z) {
+    return (struct work){.N = z->N,
+                         .longest = z->document,
+                         .D = z->D,
+                         .F = z->F,
+                         .E = z->E,
+                         .A = z->A,
+                         .V = z->V,
+                         .attention = {.H = z->H, .G = z->G, .K = z->K},
+                         .theta = 10000,
+                         .backward = 1};
+}
+
 void ops_reserve(struct backend *be, const struct sizes *z) {
-    be->reserve(be, (struct work){.N = z->N,
-                                  .longest = z->document,
-                                  .D = z->D,
-                                  .F = z->F,
-                                  .E = z->E,
-                                  .A = z->A,
-                                  .V = z->V,
-                                  .attention = {.H = z->H, .G = z->G, .K = z->K},
-                                  .theta = 10000,
-                                  .backward = 1});
+    be->reserve(be, ops_work(z));
 }
 
 static const struct operation *operation(size_t i) {

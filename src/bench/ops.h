@@ -12,7 +12,8 @@ struct shape_kind {
 extern const struct shape_kind shape_kinds[];
 extern const size_t n_shape_kinds;
 
-/* Asks the backend for what a model of these sizes would. */
+/* Asks the backend for what a model of these sizes would: for this work. */
+struct work ops_work(const struct sizes *z);
 void ops_reserve(struct backend *be, const struct sizes *z);
 
 /* Opens the backend asked for once more. */

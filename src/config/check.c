@@ -95,6 +95,9 @@ char *check_engines(const struct config *c, int cuda) {
         {c->engine.exchange == EXCHANGE_PEER, CPU, "engine.exchange", "peer"},
         {c->engine.exchange == EXCHANGE_NCCL, CPU, "engine.exchange", "nccl"},
         {c->engine.exchange == EXCHANGE_MPI, CUDA, "engine.exchange", "mpi"},
+        {c->engine.collectives == EXCHANGE_PEER, CPU, "engine.collectives", "peer"},
+        {c->engine.collectives == EXCHANGE_NCCL, CPU, "engine.collectives", "nccl"},
+        {c->engine.collectives == EXCHANGE_MPI, CUDA, "engine.collectives", "mpi"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].asked && list[i].lacks & (cuda ? CUDA : CPU))

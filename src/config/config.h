@@ -55,7 +55,7 @@ struct config {
     } memory;
 
     struct {
-        int experts, attention, exchange;
+        int experts, attention, exchange, collectives;
         int64_t exchange_blocks, communication_sms;
         int cuda_graph;
     } engine;

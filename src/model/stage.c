@@ -61,8 +61,8 @@ void stages_new(struct model *m) {
         if (at > s->room) s->room = at;
     }
     for (int r = 0; r < ROOMS; r++) {
-        s->weights[r] = be->alloc(be, s->room * be->real_bytes);
-        s->grads[r] = be->alloc(be, s->room * sizeof *s->grads[r]);
+        s->weights[r] = be->alloc_beside(be, s->room * be->real_bytes);
+        s->grads[r] = be->alloc_beside(be, s->room * sizeof *s->grads[r]);
     }
     m->stages = s;
     stages_forget(m);
@@ -153,13 +153,14 @@ void stage_reduce(struct model *m, int k) {
         int i = list[j];
         const struct share *own = &m->shares[i];
         MPI_Comm group = share_group(be->grid, &m->params->list[i]);
-        float *whole = model_grad(m, i);
+        float *whole = model_grad(m, i), *sum = model_own_grad(m, i);
         if (own->frozen) continue;
-        if (own->replicated)
+        if (own->replicated) {
             be->all_reduce(be, group, whole, m->params->list[i].n);
-        else
-            be->reduce_scatter(be, group, whole, own->counts);
-        be->add(be, model_own_grad(m, i), whole + own->first, own->n);
+            be->add(be, sum, whole + own->first, own->n);
+        } else {
+            be->reduce_scatter_add(be, group, sum, whole, own->counts);
+        }
     }
     be->back(be, grads_ticket(k));
     be->clock(be, before);

@@ -87,6 +87,7 @@ struct grid plan_place(const struct plan *p) {
                          .dp_size = p->dp_size,
                          .ep_rank = p->ep_size - 1,
                          .ep_size = p->ep_size,
+                         .n_nodes = (p->ranks + p->node_ranks - 1) / p->node_ranks,
                          .ep_nodes = ep_nodes(p)};
 }
 
@@ -168,10 +169,13 @@ static double copied(const struct optimizer *o) {
     return sum;
 }
 
-/* As cuda_collectives.c opens them. */
+/* As cuda_collectives.c opens them, and cuda_beside.c. */
 static int communicators(const struct plan *p, const struct model *m) {
     int dp = p->dp_size > 1, ep = p->ep_size > 1;
-    return (p->ranks > 1) + dp + ep + (m->stages ? 1 + (dp && ep) : 0);
+    struct backend_options o = run_options(p->config);
+    char why[200];
+    int beside = m->stages && !cuda_pull_serves(m->be->grid, &o, why, sizeof why);
+    return (p->ranks > 1) + dp + ep + (beside ? 1 + (dp && ep) : 0);
 }
 
 struct plan_memory plan_memory(const struct plan *p) {

@@ -138,6 +138,9 @@ static void refuse_engines(const struct plan *p) {
     if (o.exchange == EXCHANGE_PEER && g.ep_size > 1 &&
         !cuda_peer_serves(&w, &g, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.exchange: peer: %s", why);
+    if (o.collectives == EXCHANGE_PEER && g.n_ranks > 1 &&
+        p->config->parallelism.shard == SHARD_FULL && !cuda_pull_serves(&g, &o, why, sizeof why))
+        die_user(EXIT_CONFIG, "engine.collectives: peer: %s", why);
 }
 
 static void check_params(const struct plan *p) {

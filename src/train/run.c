@@ -51,6 +51,7 @@ struct backend_options run_options(const struct config *c) {
     return (struct backend_options){.experts = c->engine.experts,
                                     .attention = c->engine.attention,
                                     .exchange = c->engine.exchange,
+                                    .collectives = c->engine.collectives,
                                     .communication_sms = (int)c->engine.communication_sms,
                                     .exchange_blocks = (int)c->engine.exchange_blocks,
                                     .no_graph = !c->engine.cuda_graph,
