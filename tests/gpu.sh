@@ -139,7 +139,7 @@ if hopper; then
         regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $eight $all_experts --seconds 0.2 >out &&
             [ "$(awk '!/^#/ { print $1 }' out)" = grouped ]
         ok $? 'bench step in eight bits: by the grouped kernels alone'
-        regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $eight $all_experts precision.fp8_weights=true --seconds 0.2 >out && [ "$(awk '!/^#/ { print $1 }' out)" = grouped ]
+        regulon 1 bench step "$srcdir/input/L0_sanity.yaml" parallelism.ep_size=1 $eight $all_experts precision.fp8_weights=true --seconds 0.2 >out && not_kept 4 && [ "$(awk '!/^#/ { print $1 }' out)" = grouped ]
         ok $? 'and without weights of experts in BF16'
         regulon 1 generate gpu8 -n 3 --length 75 --seed 3 >letters && [ "$(grep -v '^>' letters | tr -d '\n' | wc -c)" = 225 ]
         ok $? 'generate'

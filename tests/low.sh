@@ -63,6 +63,11 @@ for recipe in fp8_block mxfp8; do
         timeout -s KILL 100 "$regulon" eval $recipe $held_out --json >plain 2>err && said "$recipe, emulated, in layers 0 to 1 of 0 to 1" &&
             timeout -s KILL 100 "$regulon" eval $recipe $held_out --json precision.recipe=fp32 >other 2>err && ! said '.*' && ! cmp -s plain other
         ok $? "$recipe: eval takes the run's recipe, or another"
+        for folder in alone kept; do
+            timeout -s KILL 100 "$regulon" eval $folder $held_out --json precision.recipe=fp32 >$folder.other 2>err || sed 's/^/# /' err
+        done
+        cmp -s other alone.other && [ -s kept.other ] && ! cmp -s other kept.other
+        ok $? "$recipe: or another where the run keeps things in eight bits"
     }
     for folder in kept kept_again again alone parts out first last two twice one moved late; do rm -rf $folder $folder.out; done
 done

@@ -80,6 +80,7 @@ static void fill_batch(struct bed *b, struct batch *batch) {
 static void bed_open(struct bed *b, const struct config *c, struct backend *be) {
     int capacity = loader_capacity(c);
     *b = (struct bed){.model = model_new(c, be, capacity, /*with_gradients=*/1)};
+    run_say_weights(b->model);
     b->optimizer = optimizer_new(b->model);
     b->batches = memory_alloc_array((size_t)c->grad_acc_steps, sizeof *b->batches);
     for (int64_t i = 0; i < c->grad_acc_steps; i++) b->batches[i] = batch_new(capacity);

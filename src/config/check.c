@@ -48,19 +48,10 @@ static char *check_model(const struct config *c) {
 
 static char *check_precision(const struct config *c) {
     int64_t first = c->precision.first_layers_bf16, last = c->precision.last_layers_bf16;
-    int eight = c->precision.recipe >= PRECISION_FP8_BLOCK;
     if (first + last > c->model.num_hidden_layers)
         refuse("precision.first_layers_bf16 (%" PRId64 ") and precision.last_layers_bf16 (%" PRId64
                ") are more than model.num_hidden_layers (%" PRId64 ")",
                first, last, c->model.num_hidden_layers);
-    if (c->precision.fp8_activations && !eight)
-        refuse("precision.fp8_activations needs a precision.recipe of eight bits");
-    /* One array has the rows of all layers then, and elements of one size. */
-    if (c->precision.fp8_activations && first + last > 0 && c->parallelism.ep_size != 1)
-        refuse("precision.fp8_activations together with layers that stay out of the recipe "
-               "(precision.first_layers_bf16, last_layers_bf16) needs parallelism.ep_size=1");
-    if (c->precision.fp8_weights && !eight)
-        refuse("precision.fp8_weights needs a precision.recipe of eight bits");
     return NULL;
 }
 
@@ -191,6 +182,20 @@ char *check_config(const struct config *c) {
         char *problem = checks[i](c);
         if (problem) return problem;
     }
+    return NULL;
+}
+
+char *check_steps(const struct config *c) {
+    int eight = c->precision.recipe >= PRECISION_FP8_BLOCK,
+        out = c->precision.first_layers_bf16 + c->precision.last_layers_bf16 > 0;
+    if (c->precision.fp8_activations && !eight)
+        refuse("precision.fp8_activations needs a precision.recipe of eight bits");
+    /* One array has the rows of all layers then, and elements of one size. */
+    if (c->precision.fp8_activations && out && c->parallelism.ep_size != 1)
+        refuse("precision.fp8_activations together with layers that stay out of the recipe "
+               "(precision.first_layers_bf16, last_layers_bf16) needs parallelism.ep_size=1");
+    if (c->precision.fp8_weights && !eight)
+        refuse("precision.fp8_weights needs a precision.recipe of eight bits");
     return NULL;
 }
 

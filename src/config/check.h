@@ -11,6 +11,9 @@ char *check_config(const struct config *c);
  * that does. A build or a device may still lack what the backend has. */
 char *check_engines(const struct config *c, int cuda);
 
+/* The same for what only steps heed: what evaluates a model may give it another recipe. */
+char *check_steps(const struct config *c);
+
 /* The same for what only training needs: exactly one of dataset.path and dataset.sources. */
 char *check_training(const struct config *c);
 #endif

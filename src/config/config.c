@@ -201,6 +201,7 @@ struct config *config_load(const char *deck, char *const *words, int n) {
     char *path = is_file ? memory_string(deck) : config_find_deck(deck);
     if (!path) no_such_deck(deck);
     struct config *c = load(path, /*hf_folder=*/0, words, n);
+    stop_on(check_steps(c));
     memory_free(path);
     return c;
 }

@@ -133,8 +133,9 @@ static double training_tokens(const struct run_data *d) {
     return n;
 }
 
-static void say_fp8_weights(const struct model *m) {
+void run_say_weights(const struct model *m) {
     int n = 0;
+    if (!m->config->precision.fp8_weights) return;
     for (int i = 0; i < m->params->n; i++) n += m->shares[i].from_master;
     if (n)
         log_info("precision", "fp8_weights: %d tensors of experts are not kept in BF16", n);
@@ -166,7 +167,7 @@ static void first_lines(const struct run *r) {
     log_info("data", "%s tokens in the training stream, %s targets held out",
              text_count(buf[0], sizeof buf[0], training_tokens(&r->data)),
              text_count(buf[1], sizeof buf[1], (double)r->data.held_out_targets));
-    if (r->config->precision.fp8_weights) say_fp8_weights(r->model);
+    run_say_weights(r->model);
     if (!isnan(r->data.markov.bits_per_base[r->data.markov.best]))
         log_info("data", "Markov chains on the held-out targets: best order %d, %.4f bits/base",
                  r->data.markov.best, r->data.markov.bits_per_base[r->data.markov.best]);

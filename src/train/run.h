@@ -73,6 +73,9 @@ void run_check_params(const struct config *c, const struct grid *g);
  * becomes what it is there. die_user (78) on rank 0. Collective. */
 struct backend *run_backend(struct config *c, const struct grid *g);
 
+/* What became of precision.fp8_weights, where it was asked for, as a line of the log. */
+void run_say_weights(const struct model *m);
+
 /* FLOP/s of this rank in a matrix product that fits the caches, the best of a few: what MFU is
  * relative to. All ranks at once: collective over world. */
 double run_measure_peak(struct backend *be);
