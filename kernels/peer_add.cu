@@ -1,11 +1,10 @@
 /* A block walks over its tiles; a thread has several loads on their way, since one multiprocessor
  * has the latency of memory to hide with them alone. Nothing is read twice: what comes and goes
- * leaves the cache to the products. What is added to is not read at all from 9.0 on: the cache adds
- * four numbers at a time (and takes subnormal ones for zero). */
+ * leaves the cache to the products. */
 #include "peer_add.h"
 #include "vector.cuh"
 
-enum { THREADS = 512, RUNS = 7, TOGETHER = 2 };
+enum { THREADS = 1024, RUNS = 4 };
 
 static __device__ __forceinline__ void add_to(float &a, float b) {
     a += b;
@@ -15,60 +14,30 @@ static __device__ __forceinline__ void add_to(float4 &a, float4 b) {
     a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w;
 }
 
-/* 1: added to by the cache. */
-static __device__ __forceinline__ bool add_there(float *, float) {
-    return false;
-}
-
-static __device__ __forceinline__ bool add_there(float4 *at, float4 x) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x.x),
-                 "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-    return true;
-#else
-    (void)at, (void)x;
-    return false;
-#endif
-}
-
-/* T: what a thread takes at a time; n of them. The arrays are read TOGETHER at a time, RUNS from
- * each: with two ranks both of them. */
+/* T: what a thread takes at a time; n of them */
 template <class T>
 static __global__ void __launch_bounds__(THREADS, 1)
     add_parts(T *sum, peer_parts parts, size_t n, bool accumulate) {
     const size_t tile = static_cast<size_t>(THREADS) * RUNS;
     for (size_t first = blockIdx.x * tile; first < n; first += gridDim.x * tile) {
-        T total[RUNS], part[TOGETHER][RUNS];
+        T total[RUNS], part[RUNS];
         const size_t at = first + threadIdx.x;
-        for (int r = 0; r < parts.n_ranks; r += TOGETHER) {
+        for (int r = 0; r < parts.n_ranks + accumulate; r++) {
+            const T *from = r < parts.n_ranks ? reinterpret_cast<const T *>(parts.at[r]) : sum;
 #pragma unroll
-            for (int k = 0; k < TOGETHER; k++) {
-                if (r + k >= parts.n_ranks) break;
-                const T *from = reinterpret_cast<const T *>(parts.at[r + k]);
+            for (int u = 0; u < RUNS; u++)
+                if (at + u * THREADS < n) part[u] = __ldcs(from + at + u * THREADS);
 #pragma unroll
-                for (int u = 0; u < RUNS; u++)
-                    if (at + u * THREADS < n) part[k][u] = __ldcs(from + at + u * THREADS);
-            }
-#pragma unroll
-            for (int k = 0; k < TOGETHER; k++) {
-                if (r + k >= parts.n_ranks) break;
-#pragma unroll
-                for (int u = 0; u < RUNS; u++) {
-                    if (r + k == 0)
-                        total[u] = part[k][u];
-                    else
-                        add_to(total[u], part[k][u]);
-                }
+            for (int u = 0; u < RUNS; u++) {
+                if (r == 0)
+                    total[u] = part[u];
+                else
+                    add_to(total[u], part[u]);
             }
         }
 #pragma unroll
-        for (int u = 0; u < RUNS; u++) {
-            T *to = sum + at + u * THREADS;
-            if (at + u * THREADS >= n || (accumulate && add_there(to, total[u]))) continue;
-            if (accumulate) add_to(total[u], __ldcs(to));
-            __stcs(to, total[u]);
-        }
+        for (int u = 0; u < RUNS; u++)
+            if (at + u * THREADS < n) __stcs(sum + at + u * THREADS, total[u]);
     }
 }
 
