@@ -75,6 +75,7 @@ mx="precision.recipe=mxfp8 precision.emulate=true"
 }
 if hopper; then
     program grouped_fp8.np1 'products in eight bits by themselves'
+    program low_statistics.np1 'statistics of eight bits'
     eight="backend=cuda precision.recipe=fp8_block"
     # shellcheck disable=SC2086 # several words
     {
@@ -104,6 +105,19 @@ if hopper; then
         run mixed8 30 $exact8 precision.fp8_activations=true precision.first_layers_bf16=1 && run mixed8again 30 $exact8 precision.fp8_activations=true precision.first_layers_bf16=1 memory.recompute=layer &&
             same_model mixed8 mixed8again && ! same_model mixed8 kept8
         ok $? 'with a layer that stays out of the recipe: the same with layers made again'
+        run often8 30 $exact8 precision.statistics_every_n_steps=1 && ! grep -q 'graph: backward' err && same_model one8 often8 && numbers often8.30.out >a && cmp -s one a &&
+            run never8 30 $exact8 precision.statistics_every_n_steps=0 && same_model one8 never8 && numbers never8.30.out >a && cmp -s one a
+        ok $? 'statistics of each step, of which none is recorded, and of none: the same'
+        for folder in one8 often8 never8 bf8; do "$build/regulon" info $folder/metrics.h5 | sed -n 's/^eight bits *//p' >$folder.said; done
+        grep -q '^2 rows; at step 30, ' one8.said && grep -q '^30 rows; at step 30, ' often8.said && [ ! -s never8.said ] && [ ! -s bf8.said ] &&
+            sed 's/^2 rows//' one8.said >a && sed 's/^30 rows//' often8.said | cmp -s a -
+        ok $? 'the same figures of the last step whichever others were sampled; none without'
+        run cpu1 1 backend=cpu precision.recipe=fp8_block precision.emulate=true $all_experts && run gpu1 1 $eight $all_experts &&
+            for folder in cpu1 gpu1; do "$build/regulon" info $folder/metrics.h5 | sed -n 's/^eight bits .* error up to \([0-9.]*\) (.*, underflow up to \([0-9.e-]*\) (.*/\1 \2/p'; done | tee said8 |
+            awk 'NR == 1 { e = $1; u = $2 } END { d = $1 / e - 1; v = $2 - u; exit !(NR == 2 && d * d < 0.05 ^ 2 && v * v < (0.2 * u + 1e-3) ^ 2) }'
+        status=$?
+        ok $status 'of the first step those of the CPU: the largest error within 5 %, and what underflows'
+        [ $status = 0 ] || sed 's/^/# /' said8
         run stopped8 13 $exact8 checkpoint.save_every_n_steps=13 && run stopped8 30 $exact8 checkpoint.save_every_n_steps=13 && same_model one8 stopped8 &&
             cat stopped8.13.out stopped8.30.out | numbers >a && cmp -s one a
         ok $? 'stopped after 13 steps and continued: the same'

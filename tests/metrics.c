@@ -160,6 +160,8 @@ static void test_run(const char *folder) {
                   "tokens/s     13 (median of the rows)\n",
                   "validation   best 2.9805 bits per base at step 20 (loss 1.9805), 4 rows\n",
                   "Markov       1.9375 bits per base, order 3: the model is 1.0430 worse\n",
+                  "eight bits   6 rows; at step 18, error up to 19.11 (down_gradient, layer 1), "
+                  "underflow up to 18.36 (down_gradient, layer 1), not finite up to 18.61 (",
                   "events       103\n", "step 0  start: regulon", "step 14  checkpoint: saved\n",
                   "step 20  skipped_step: loss is not finite\n", NULL},
               "info of a run, with groups that outgrew their room");

@@ -93,7 +93,7 @@ static hid_t create_length(hid_t group, const char *name, int n) {
 
 static const char *const statistic_names[N_STATISTICS] = {"minimum", "median", "maximum"};
 
-static const char *const kind_names[N_LOW_KINDS] = {
+const char *const layout_kinds[N_LOW_KINDS] = {
     [LOW_QKV_INPUT] = "qkv_input",       [LOW_QKV_WEIGHT] = "qkv_weight",
     [LOW_QKV_GRADIENT] = "qkv_gradient", [LOW_O_INPUT] = "o_input",
     [LOW_O_WEIGHT] = "o_weight",         [LOW_O_GRADIENT] = "o_gradient",
@@ -111,7 +111,7 @@ static hid_t create_scale(const struct layout *l, hid_t group, enum series_dimen
     case STATISTIC:
         return create_names(group, "statistic", statistic_names, N_STATISTICS, "over the ranks");
     case KIND:
-        return create_names(group, "kind", kind_names, N_LOW_KINDS,
+        return create_names(group, "kind", layout_kinds, N_LOW_KINDS,
                             "operand of a layer's products");
     case KIND_LENGTH:
         return create_length(group, "kind_length", METRICS_KIND_BYTES);
