@@ -95,4 +95,23 @@ def equal(one, other):
         need(np.array_equal(a[name][np.isin(a.step, both)], b[name][np.isin(b.step, both)]), name)
 
 
+def drawn(source, folder):
+    """The figure's lines are the file's numbers."""
+    sys.path.insert(0, f"{source}/analysis")
+    import draw_eight_bits
+    import figures
+    import metrics
+
+    run, r = metrics.open_run(folder), Rows(folder)
+    figures.dress([run])
+    figure = draw_eight_bits.eight_bits([run], figures.TimeAxis("step", [run])).figure
+    lines = {line.get_gid(): line for line in figure.findobj() if line.get_gid()}
+    for name in ("error", "underflow"):
+        for role in ("input", "weight", "gradient"):
+            values = np.stack([r.of(name, f"{of}_{role}") for of in ("qkv", "o", "up", "down")])
+            line = lines[f"{name} {role}"]
+            need(list(line.get_xdata()) == list(r.step), f"{name} {role}: steps {line.get_xdata()}")
+            need(np.allclose(line.get_ydata(), 100 * np.median(values, axis=(0, 2)), rtol=1e-12), f"{name} {role}")
+
+
 globals()[sys.argv[1]](*sys.argv[2:])

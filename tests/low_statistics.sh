@@ -36,7 +36,7 @@ for recipe in fp8_block mxfp8; do
         ok $? "$recipe: a run that goes on continues the series, with the rows of one that did not stop"
         run 1 1 never 10 $eight $every=0 && holds steps never && same whole never && [ "$(grep -v '^#' whole.out | awk '{ print $1, $3, $4 }')" = "$(grep -v '^#' never.out | awk '{ print $1, $3, $4 }')" ]
         ok $? "$recipe: without it no rows, and the same losses and model to the bit"
-        run 1 1 out 2 $eight precision.first_layers_bf16=1 && holds out out
+        run 1 1 partly 2 $eight precision.first_layers_bf16=1 && holds out partly
         ok $? "$recipe: nothing of a layer that stays out"
     }
 done
@@ -47,4 +47,12 @@ ok $? 'a finished run may be asked for again with another number'
 ok $? 'regulon info has a line of it'
 run 1 1 plain 2 && holds steps plain
 ok $? 'without a recipe no rows'
+if "$python" -c 'import matplotlib' 2>/dev/null; then
+    report() { "$python" "$srcdir/analysis/regulon-report" "$@" >out; }
+    holds drawn "$srcdir" whole && report whole && [ -s whole/report/eight_bits.svg ] && grep -q 'In eight bits: errors up to [23]\.[0-9]* % (' whole/report/report.html
+    ok $? 'regulon report draws it'
+    report plain whole partly -o several && grep -q 'the operand with most' several/report.html && report plain whole -o several &&
+        grep -q 'whole: in eight bits: errors up to' several/report.html && report plain never -o several && [ ! -e several/eight_bits.svg ]
+    ok $? 'of those of several runs that have it, and else not'
+fi
 echo "1..$n"
