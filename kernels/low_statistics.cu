@@ -3,6 +3,7 @@
  * Each block leaves its sums in scratch, and one more adds those. */
 #include "low_statistics.h"
 #include "fp8.cuh"
+#include "mxfp8.cuh"
 #include "scratch.h"
 #include "sum.cuh"
 #include "swiglu.cuh"
@@ -28,10 +29,12 @@ struct as_it_lies {
     }
 };
 
-struct kept_z {
+struct z_in_bf16 {
     const bf16 *z;
     const int32_t *base;
     size_t F;
+    z_in_bf16(const fp8_z &kept, const grouped_rows &r, int F)
+        : z(static_cast<const bf16 *>(kept.bf16)), base(r.z.base), F(F) {}
     __device__ __forceinline__ void get(float (&gate)[COLS], float (&up)[COLS], size_t row,
                                         size_t col) const {
         if (base) row += *base;
@@ -39,8 +42,32 @@ struct kept_z {
     }
 };
 
-struct made_h {
-    kept_z z;
+struct z_in_fp8 {
+    fp8_matrix z;
+    const int32_t *base;
+    size_t F, rows; /* rows: of scales */
+    z_in_fp8(const fp8_z &kept, const grouped_rows &r, int F)
+        : z(kept.low), base(r.z.base), F(F), rows(r.z.base ? r.z.rows : r.rows) {}
+    __device__ __forceinline__ void half(float (&v)[COLS], size_t row, size_t col) const {
+        const uint8_t *at = static_cast<const uint8_t *>(z.codes) + row * 2 * F + col;
+        const uint32_t codes = *reinterpret_cast<const uint32_t *>(at);
+        const float scale = z.scales[col / SIDE * rows + row];
+#pragma unroll
+        for (int j = 0; j < COLS; j += 2) {
+            float pair[2];
+            fp8_values(pair, codes >> 8 * j);
+            v[j] = pair[0] * scale, v[j + 1] = pair[1] * scale;
+        }
+    }
+    __device__ __forceinline__ void get(float (&gate)[COLS], float (&up)[COLS], size_t row,
+                                        size_t col) const {
+        if (base) row += *base;
+        half(gate, row, col), half(up, row, F + col);
+    }
+};
+
+template <class Z> struct made_h {
+    Z z;
     const float *p;
     __device__ __forceinline__ void get(float (&v)[COLS], size_t row, size_t col) const {
         float gate[COLS], up[COLS];
@@ -50,8 +77,8 @@ struct made_h {
     }
 };
 
-struct made_dz {
-    kept_z z;
+template <class Z> struct made_dz {
+    Z z;
     const float *p;
     const bf16 *dh;
     __device__ __forceinline__ void get(float (&v)[COLS], size_t row, size_t col) const {
@@ -75,28 +102,30 @@ struct tally {
     float amax = 0, scale = 0, least = INFINITY;
 
     /* Of a block whose largest magnitude is `most`. */
-    __device__ __forceinline__ void add(const float (&v)[COLS], uint32_t most) {
+    template <bool MX> __device__ __forceinline__ void add(const float (&v)[COLS], uint32_t most) {
         uint32_t n = 0;
 #pragma unroll
         for (int j = 0; j < COLS; j++) n += magnitude(v[j]) != 0;
         values += n;
         if (most >= 0x7f800000u) nonfinite += n;
         if (most == 0 || most >= 0x7f800000u) return;
-        const fp8_scale s = fp8_scale_of(most);
+        float to, from;
+        if (MX) {
+            const mxfp8_scale s = mxfp8_scale_of(__uint_as_float(most));
+            to = s.inverse, from = s.scale;
+        } else {
+            const fp8_scale s = fp8_scale_of(most);
+            to = s.inverse, from = s.scale;
+        }
         amax = fmaxf(amax, __uint_as_float(most));
-        scale = fmaxf(scale, s.scale), least = fminf(least, s.scale);
+        scale = fmaxf(scale, from), least = fminf(least, from);
 #pragma unroll
-        for (int j = 0; j < COLS; j += 2) {
-            const uint32_t codes = fp8_pair(v[j] * s.inverse, v[j + 1] * s.inverse);
-            float y[2];
-            fp8_values(y, codes);
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                const double x = v[j + k], error = x - static_cast<double>(y[k] * s.scale);
-                underflows += x != 0 && y[k] * s.scale == 0;
-                largest += (codes >> 8 * k & 0x7f) == 0x7e;
-                error2 += error * error, squares += x * x;
-            }
+        for (int j = 0; j < COLS; j++) {
+            const float code = e4m3(__fmul_rn(v[j], to)), y = __fmul_rn(code, from);
+            const double x = v[j], error = x - static_cast<double>(y);
+            underflows += v[j] != 0 && y == 0;
+            largest += fabsf(code) == 448;
+            error2 += error * error, squares += x * x;
         }
     }
 
@@ -116,28 +145,27 @@ struct tally {
     }
 };
 
-__device__ __forceinline__ uint32_t largest_of_warp(uint32_t most) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
+__device__ __forceinline__ uint32_t largest_of(uint32_t most, int lanes) {
+    for (int step = 1; step < lanes; step *= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
     return most;
 }
 
 __device__ __forceinline__ uint32_t largest_of_block(uint32_t most) {
     __shared__ uint32_t of_warp[WARPS];
-    most = largest_of_warp(most);
+    most = largest_of(most, 32);
     __syncthreads(); /* who read the last ones is done */
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
     __syncthreads();
-    return largest_of_warp(of_warp[threadIdx.x % WARPS]);
+    return largest_of(of_warp[threadIdx.x % WARPS], 32);
 }
 
-/* SQUARE: blocks are tiles, else rows of them. last: rows there are, on the device; NULL: `rows`.
- */
-template <class SOURCE, bool SQUARE>
+/* last: rows there are, on the device; NULL: `rows`. */
+template <class SOURCE, low_blocks BLOCKS>
 __global__ void __launch_bounds__(THREADS)
     add_up(double *parts, const SOURCE source, const int32_t *last, int rows, int cols) {
-    const int end = last ? *last : rows, wide = cols / SIDE, tiles = (end + SIDE - 1) / SIDE * wide,
-              row = threadIdx.x / 32 * ROWS, col = threadIdx.x % 32 * COLS;
+    const int end = last ? *last : rows, wide = ceil_div(cols, +SIDE),
+              tiles = ceil_div(end, +SIDE) * wide, row = threadIdx.x / 32 * ROWS,
+              col = threadIdx.x % 32 * COLS;
     tally t;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int first = tile / wide * SIDE + row, at = tile % wide * SIDE + col;
@@ -147,15 +175,19 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < ROWS; i++) {
 #pragma unroll
             for (int j = 0; j < COLS; j++) v[i][j] = 0;
-            if (first + i < end) source.get(v[i], first + i, at);
+            if (first + i < end && at < cols) source.get(v[i], first + i, at);
             most[i] = 0;
 #pragma unroll
             for (int j = 0; j < COLS; j++) most[i] = max(most[i], magnitude(v[i][j]));
             all = max(all, most[i]);
         }
-        if (SQUARE) all = largest_of_block(all);
+        if (BLOCKS == LOW_BLOCK_SQUARE) all = largest_of_block(all);
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) t.add(v[i], SQUARE ? all : largest_of_warp(most[i]));
+        for (int i = 0; i < ROWS; i++) {
+            const int lanes = BLOCKS == LOW_BLOCK_MX ? 32 / COLS : 32;
+            t.template add<BLOCKS == LOW_BLOCK_MX>(
+                v[i], BLOCKS == LOW_BLOCK_SQUARE ? all : largest_of(most[i], lanes));
+        }
     }
     t.leave(parts + static_cast<size_t>(blockIdx.x) * N_LOW_SUMS);
 }
@@ -175,55 +207,54 @@ __global__ void __launch_bounds__(32 * N_LOW_SUMS) add_parts(double *sums, const
         sums[which] = which < LOW_AMAX ? sums[which] + x : fmax(sums[which], x);
 }
 
-template <bool SQUARE = false, class SOURCE>
+template <low_blocks BLOCKS, class SOURCE>
 void statistics(double *sums, const SOURCE &source, const int32_t *last, int rows, int cols,
                 void *scratch, cudaStream_t stream) {
     double *const parts = static_cast<double *>(scratch);
-    assert(cols % SIDE == 0 && rows >= 0);
+    assert(rows >= 0 && cols % (BLOCKS == LOW_BLOCK_MX ? 32 : +SIDE) == 0);
     if (rows == 0) return;
-    add_up<SOURCE, SQUARE><<<LOW_BLOCKS, THREADS, 0, stream>>>(parts, source, last, rows, cols);
+    add_up<SOURCE, BLOCKS><<<LOW_BLOCKS, THREADS, 0, stream>>>(parts, source, last, rows, cols);
     check(cudaGetLastError());
     add_parts<<<1, 32 * N_LOW_SUMS, 0, stream>>>(sums, parts);
     check(cudaGetLastError());
 }
 
-kept_z z_of(const void *z, const struct grouped_rows &r, int F) {
-    assert(r.offsets && aligned16(z) && F % SIDE == 0);
-    return {static_cast<const bf16 *>(z), r.z.base, static_cast<size_t>(F)};
+template <class Z>
+void of_dz(double *sums, const void *dh, const fp8_z &z, const float *p, const grouped_rows &r,
+           int F, void *scratch, cudaStream_t stream) {
+    const made_dz<Z> source = {Z(z, r, F), p, static_cast<const bf16 *>(dh)};
+    statistics<LOW_BLOCK_LINE>(sums, source, r.offsets + r.E, r.rows, 2 * F, scratch, stream);
+}
+
+template <class Z>
+void of_h(double *sums, const fp8_z &z, const float *p, const grouped_rows &r, int F, void *scratch,
+          cudaStream_t stream) {
+    const made_h<Z> source = {Z(z, r, F), p};
+    statistics<LOW_BLOCK_LINE>(sums, source, r.offsets + r.E, r.rows, F, scratch, stream);
 }
 
 } // namespace
 
-void low_statistics_dense(double *sums, const void *x, int rows, int cols, void *scratch,
-                          cudaStream_t stream) {
-    const as_it_lies source = {static_cast<const bf16 *>(x), nullptr, static_cast<size_t>(cols)};
-    assert(aligned16(x));
-    statistics(sums, source, nullptr, rows, cols, scratch, stream);
+void low_statistics(double *sums, enum low_blocks blocks, const void *x, const int32_t *base,
+                    const int32_t *last, int rows, int cols, void *scratch, cudaStream_t stream) {
+    const as_it_lies source = {static_cast<const bf16 *>(x), base, static_cast<size_t>(cols)};
+    assert(aligned16(x) && (blocks != LOW_BLOCK_SQUARE || rows % SIDE == 0));
+    if (blocks == LOW_BLOCK_LINE)
+        statistics<LOW_BLOCK_LINE>(sums, source, last, rows, cols, scratch, stream);
+    else if (blocks == LOW_BLOCK_SQUARE)
+        statistics<LOW_BLOCK_SQUARE>(sums, source, last, rows, cols, scratch, stream);
+    else
+        statistics<LOW_BLOCK_MX>(sums, source, last, rows, cols, scratch, stream);
 }
 
-void low_statistics_rows(double *sums, const void *x, struct grouped_rows r, int cols,
-                         void *scratch, cudaStream_t stream) {
-    const as_it_lies source = {static_cast<const bf16 *>(x), r.x.base, static_cast<size_t>(cols)};
-    assert(r.offsets && aligned16(x));
-    statistics(sums, source, r.offsets + r.E, r.rows, cols, scratch, stream);
-}
-
-void low_statistics_weights(double *sums, const void *w, int rows, int cols, void *scratch,
-                            cudaStream_t stream) {
-    const as_it_lies source = {static_cast<const bf16 *>(w), nullptr, static_cast<size_t>(cols)};
-    assert(rows % SIDE == 0 && aligned16(w));
-    statistics</*SQUARE=*/true>(sums, source, nullptr, rows, cols, scratch, stream);
-}
-
-void low_statistics_h(double *sums, const void *z, const float *p, struct grouped_rows r, int F,
+void low_statistics_h(double *sums, struct fp8_z z, const float *p, struct grouped_rows r, int F,
                       void *scratch, cudaStream_t stream) {
-    const made_h source = {z_of(z, r, F), p};
-    statistics(sums, source, r.offsets + r.E, r.rows, F, scratch, stream);
+    assert(r.offsets && F % SIDE == 0);
+    (z.bf16 ? of_h<z_in_bf16> : of_h<z_in_fp8>)(sums, z, p, r, F, scratch, stream);
 }
 
-void low_statistics_dz(double *sums, const void *dh, const void *z, const float *p,
+void low_statistics_dz(double *sums, const void *dh, struct fp8_z z, const float *p,
                        struct grouped_rows r, int F, void *scratch, cudaStream_t stream) {
-    const made_dz source = {z_of(z, r, F), p, static_cast<const bf16 *>(dh)};
-    assert(aligned16(dh));
-    statistics(sums, source, r.offsets + r.E, r.rows, 2 * F, scratch, stream);
+    assert(r.offsets && F % SIDE == 0 && aligned16(dh));
+    (z.bf16 ? of_dz<z_in_bf16> : of_dz<z_in_fp8>)(sums, dh, z, p, r, F, scratch, stream);
 }

@@ -55,6 +55,7 @@ run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backen
 ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
 program mxfp8.np1 'operands of MXFP8 against the definition'
+program low_statistics.np1 'statistics of eight bits'
 mx="precision.recipe=mxfp8 precision.emulate=true"
 # shellcheck disable=SC2086 # several words
 {
@@ -75,7 +76,6 @@ mx="precision.recipe=mxfp8 precision.emulate=true"
 }
 if hopper; then
     program grouped_fp8.np1 'products in eight bits by themselves'
-    program low_statistics.np1 'statistics of eight bits'
     eight="backend=cuda precision.recipe=fp8_block"
     # shellcheck disable=SC2086 # several words
     {

@@ -356,8 +356,8 @@ static void check_guard(const struct recipe *r) {
 static void check_sampled(const struct recipe *r) {
     float nan = NAN;
     struct trial t, u;
-    struct batch *b = open_step(&t, r, 1, ", first_layers_bf16: 1"),
-                 *c = open_step(&u, r, 1, ", first_layers_bf16: 1");
+    struct batch *b = open_step(&t, r, ", first_layers_bf16: 1"),
+                 *c = open_step(&u, r, ", first_layers_bf16: 1");
     const struct batch *const list[] = {b, b};
     struct low_figures f = low_figures_new(4), once = low_figures_new(4);
     t.m->sampled = 1;

@@ -41,18 +41,17 @@ static void take_rows(struct model *m, int layer, enum low_kind kind, enum low_p
     take(m, layer, kind, (struct low_operand){.place = place, .x = x, .h = y->h, .m = y->moe});
 }
 
-/* w[n, rows, cols], once of all ranks that have the same ones. */
+/* w[n, rows, cols], once of all ranks that have the same ones; those that are not kept are made,
+ * which is collective. */
 static void take_weights(struct model *m, int layer, enum low_kind kind, int param, int n, int rows,
                          int cols) {
     const struct grid *g = m->be->grid;
+    const real_t *w = m->shares[param].staged ? model_weight(m, param) : model_whole(m, param);
     int first = m->params->list[param].kind == PARAM_DENSE ? g->rank == 0 : g->dp_rank == 0;
     if (first)
-        take(m, layer, kind,
-             (struct low_operand){.place = LOW_WEIGHTS,
-                                  .x = model_weight(m, param),
-                                  .n = n,
-                                  .rows = rows,
-                                  .cols = cols});
+        take(
+            m, layer, kind,
+            (struct low_operand){.place = LOW_WEIGHTS, .x = w, .n = n, .rows = rows, .cols = cols});
 }
 
 static void take_all_weights(struct model *m, int layer) {
