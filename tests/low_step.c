@@ -206,7 +206,7 @@ static void check_copies(const struct recipe *r, int dp_size, const char *shard)
 
 enum { STEPS = 8 };
 struct story {
-    float *state; /* [n] masters, moments, whole weights */
+    float *state; /* [n] sums of statistics, masters, moments, whole weights */
     size_t n, weights;
     struct step_sums sums[STEPS];
 };
@@ -248,7 +248,10 @@ static struct story tell(struct trial *t, const struct batch *const list[2]) {
     scale_masters(m, 0.75f);
     s.sums[n++] = step_take(t->o, list, 2, 1e-2, NULL, 0);
     model_init(m, 77);
+    m->sampled = 1;
     for (; n < STEPS; n++) s.sums[n] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    m->sampled = 0;
+    add_state(&s, (const float *)m->low_sums, (size_t)m->s.L * N_LOW_KINDS * N_LOW_SUMS * 2);
     for (int i = 0; i < m->params->n; i++)
         add_state(&s, model_master(m, i), m->shares[i].n),
             add_state(&s, model_whole(m, i), m->params->list[i].n);

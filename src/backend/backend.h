@@ -264,8 +264,8 @@ struct backend {
      * 0. */
     void (*low_weights)(struct backend *be, void *copies, const real_t *w, int n, int N, int K);
     /* What the recipe in `low` does to an operand, added to sums[N_LOW_SUMS] (low_sums.h), FP64,
-     * fixed order. Not to be recorded. On a GPU h and dz, which lie there in eight bits alone, are
-     * made again from z in BF16. */
+     * fixed order. Not to be recorded. Where h and dz lie there in eight bits alone (LOW_FAST) they
+     * are made again from z as it is kept. */
     void (*low_statistics)(struct backend *be, double *sums, struct low_operand o);
 
     /* ---- math ---- */
