@@ -32,6 +32,9 @@ SERIES = {  # that the first files of version 1 have
     "events": "step time kind text".split(),
 }
 ADDED = {"steps": ["mfu_6n"], "timing": ["total"]}  # and that later ones have
+LATER = {  # groups that only later ones have
+    "eight_bits": "step nonzero underflow at_largest nonfinite amax scale_min scale_max error".split(),
+}
 LARGE = ("experts", "tokens")  # is not held in memory
 PHASES = ("data", "forward", "backward", "exchange", "reduce", "optimizer", "checkpoint")
 PIECE_BYTES = 32 << 20
@@ -80,7 +83,7 @@ class Table:
 
 class Run:
     """A metrics file. name, path (of the file), config, code, run (their attributes), steps, experts, timing,
-    validation (tables), events (list of Event), markov ({order: bits per base}, those that were computed), n_layers,
+    validation (tables), eight_bits (a table, None in old files) and kinds (its third dimension), events (list of Event), markov ({order: bits per base}, those that were computed), n_layers,
     n_experts."""
 
     def __init__(self, path, name, file):
@@ -89,6 +92,8 @@ class Run:
         self.n_layers, self.n_experts = file["experts/tokens"].shape[1:]
         for group in ("steps", "experts", "timing", "validation"):
             setattr(self, group, self._table(file, group))
+        self.eight_bits = self._table(file, "eight_bits") if "eight_bits" in file else None
+        self.kinds = [kind.decode() for kind in file["eight_bits/kind"][:]] if self.eight_bits else []
         self.events = _events(self._table(file, "events"))
         bits = file["validation/markov_bits_per_base"][:]
         self.markov = {order: float(b) for order, b in enumerate(bits) if np.isfinite(b)}
@@ -97,7 +102,7 @@ class Run:
         g = file[group]
         written = g["step"][:] >= 0  # first: what these rows hold was written before
         n = len(written) if written.all() else int(np.argmin(written))
-        names = SERIES[group] + [name for name in ADDED.get(group, ()) if name in g]
+        names = (SERIES.get(group) or LATER[group]) + [name for name in ADDED.get(group, ()) if name in g]
         for name in names:
             if len(g[name]) != len(written):
                 raise Passing(f"{self.path}: /{group}/{name} has another length than /{group}/step")

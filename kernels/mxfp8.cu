@@ -1,40 +1,11 @@
 /* A warp takes 32 x 32 elements, a lane one column of them. */
 #include "mxfp8.h"
+#include "mxfp8.cuh"
 #include "vector.cuh"
 
 namespace {
 
 enum { SIDE = MXFP8_BLOCK, WARPS = 4 };
-
-struct scale {
-    float inverse, value;
-};
-
-/* amax / 448 up to a power of two, from 2^-127 to 2^127; NaN stays. */
-__device__ scale scale_of(float amax) {
-    const float quotient = __fdiv_rn(amax, 448.0f);
-    const uint32_t bits = __float_as_uint(quotient), fraction = bits & 0x7fffff;
-    uint32_t code = bits >> 23;
-    if (isnan(amax)) return {amax, amax};
-    code +=
-        code == 0 ? fraction > 1u << 22 : fraction != 0; /* below 2^-126 there is one bit less */
-    code = min(code, 0xfeu);
-    const float value = __uint_as_float(code == 0 ? 1u << 22 : code << 23);
-    return {__fdiv_rn(1.0f, value), value};
-}
-
-/* To the nearest E4M3 number, to even where there are two, 448 at most; NaN stays. Of fewer than
- * 2^-6 all have the same step, 2^-9: next to 2^14 FP32 has it, too. */
-__device__ float e4m3(float x) {
-    const uint32_t bits = __float_as_uint(x), sign = bits & 0x80000000u;
-    uint32_t rest = bits & 0x7fffffffu;
-    if (rest > 0x7f800000u) return x;
-    if (__uint_as_float(rest) < 0x1p-6f)
-        rest = __float_as_uint(__fsub_rn(__fadd_rn(__uint_as_float(rest), 0x1p14f), 0x1p14f));
-    else
-        rest = (rest + 0x7ffff + (rest >> 20 & 1)) & ~0xfffffu;
-    return __uint_as_float(sign | min(rest, __float_as_uint(448.0f)));
-}
 
 /* The larger magnitude; a NaN is above all. */
 __device__ float larger(float a, float b) {
@@ -58,7 +29,7 @@ __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
         for (int i = 0; i < SIDE; i++) most = larger(most, v[i]);
     }
-    scale s = scale_of(most);
+    mxfp8_scale s = mxfp8_scale_of(most);
 #pragma unroll
     for (int i = 0; i < SIDE; i++) {
         if (i >= n) break;
@@ -66,10 +37,10 @@ __global__ void __launch_bounds__(32 * WARPS)
             float row = fabsf(v[i]);
             for (int step = 1; step < 32; step *= 2)
                 row = larger(row, __shfl_xor_sync(~0u, row, step));
-            s = scale_of(row);
+            s = mxfp8_scale_of(row);
         }
         out[static_cast<size_t>(i) * cols] =
-            __float2bfloat16_rn(e4m3(__fmul_rn(v[i], s.inverse)) * s.value);
+            __float2bfloat16_rn(e4m3(__fmul_rn(v[i], s.inverse)) * s.scale);
     }
 }
 

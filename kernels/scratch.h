@@ -2,6 +2,7 @@
  * known where there is no CUDA, too. Each begins at a multiple of 256 bytes. */
 #ifndef REGULON_KERNELS_SCRATCH_H
 #define REGULON_KERNELS_SCRATCH_H
+#include "low_sums.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@ enum {
     EMBED_LEAST_CHUNK = 64, /* tokens */
     ROUTE_BLOCKS = 512,
     SUM_BLOCKS = 1024,
+    LOW_BLOCKS = 528, /* four on each of 132 multiprocessors */
     PEERS = 16,        /* ranks whose memory a GPU reaches, at most */
     PEER_CHOICES = 32, /* experts of a token there, at most */
     FLASH_ROWS = 128   /* tokens are padded to a multiple */
@@ -72,6 +74,10 @@ static inline size_t route_scratch(int E) {
 
 static inline size_t sum_scratch(void) {
     return SUM_BLOCKS * sizeof(double);
+}
+
+static inline size_t low_statistics_scratch(void) {
+    return LOW_BLOCKS * N_LOW_SUMS * sizeof(double);
 }
 
 /* H query heads; two floats for each row of theirs */

@@ -194,6 +194,72 @@ static void check_matrix(struct format f, const char *name) {
     tap_ok(memcmp(x, out, sizeof x) == 0, "%s: in place", name);
 }
 
+/* What becomes of values in blocks of 1 x 8: two that are the largest, one that is too small, of a
+ * tie, and one that is just not; none; a NaN; an outlier in a block that is cut off. Between the
+ * rows lies what is not part of the matrix. */
+static void check_losses(enum scale s, const char *name) {
+    const float just = 1.1f * 0x1p-10f, nan = NAN;
+    const float x[2][20] = {
+        {448, -448, 1, 0, 0x1p-10f, -just, 0, 2.5f, 0, -0.0f, 0, 0, 0, 0, nan, nan, 7, 7, 7, 7},
+        {nan, 1, 0, -2, 0, 0, 0, 0, 0x1p-10f, 896, 0, 0x1p-8f, -3, 0, 7, 7, 7, 7, 7, 7}};
+    double sums[N_LOW_SUMS] = {0}, off = 0x1p-9 - (double)just, /* it becomes 2^-9 */
+        expected[N_LOW_SUMS] = {[LOW_VALUES] = 6 + 3 + 4,
+                                [LOW_NONFINITE] = 3,
+                                [LOW_UNDERFLOWS] = 2,
+                                [LOW_LARGEST] = 3,
+                                [LOW_ERROR2] = 0x1p-20 + off * off + 0x1p-20,
+                                [LOW_SQUARES] = 2 * 448.0 * 448 + 1 + 0x1p-20 +
+                                                (double)just * (double)just + 2.5 * 2.5 + 0x1p-20 +
+                                                896.0 * 896 + 0x1p-16 + 9,
+                                [LOW_AMAX] = 896,
+                                [LOW_SCALE] = 2,
+                                [LOW_INVERSE] = 1};
+    for (int times = 1; times <= 2; times++) {
+        int wrong = 0;
+        format_losses((struct format){E4M3, s, 1, 8}, x[0], 2, 14, 20, sums);
+        for (int i = 0; i < N_LOW_SUMS; i++) {
+            double want = i < LOW_AMAX ? times * expected[i] : expected[i];
+            int exact = i != LOW_ERROR2 && i != LOW_SQUARES;
+            if (exact ? sums[i] == want : fabs(sums[i] - want) <= 1e-14 * want) continue;
+            tap_note("sum %d is %.17g, not %.17g", i, sums[i], want);
+            wrong++;
+        }
+        tap_ok(wrong == 0, "losses of %s, %d times", name, times);
+    }
+}
+
+/* The same as what format_round says, of blocks of several rows; an infinity is none of them. */
+static void check_losses_of_matrix(struct format f, const char *name) {
+    static float x[ROWS * COLS], out[ROWS * COLS], scales[ROWS * COLS];
+    double sums[N_LOW_SUMS] = {0}, error2 = 0, squares = 0, underflows = 0, most = 0, least = 1e300;
+    int n = 0;
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = random_normal(6, RANDOM_TEST, (uint64_t)i) * (i % 97 == 0 ? 1e5f : 1);
+    format_round(f, x, ROWS, COLS, COLS, out, COLS, NULL, scales);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        double error = (double)x[i] - (double)out[i];
+        error2 += error * error, squares += (double)x[i] * (double)x[i];
+        underflows += x[i] != 0 && out[i] == 0;
+    }
+    for (int i = 0; i < ROWS; i += f.rows)
+        for (int j = 0; j < COLS; j += f.cols, n++)
+            most = fmax(most, (double)scales[n]), least = fmin(least, (double)scales[n]);
+    format_losses(f, x, ROWS, COLS, COLS, sums);
+    tap_ok(sums[LOW_VALUES] == ROWS * COLS && sums[LOW_UNDERFLOWS] == underflows &&
+               underflows > 0 && fabs(sums[LOW_ERROR2] / error2 - 1) < 1e-12 &&
+               fabs(sums[LOW_SQUARES] / squares - 1) < 1e-12 && sums[LOW_SCALE] == most &&
+               (float)(1 / sums[LOW_INVERSE]) == (float)least && sums[LOW_LARGEST] > 0 &&
+               sums[LOW_NONFINITE] == 0,
+           "losses of a matrix of 140 x 300, %s: %g underflow, error %.3g", name, underflows,
+           sqrt(error2 / squares));
+    memset(sums, 0, sizeof sums);
+    x[0] = -INFINITY;
+    format_losses(f, x, ROWS, COLS, COLS, sums);
+    tap_ok(sums[LOW_NONFINITE] == f.rows * f.cols && sums[LOW_VALUES] == ROWS * COLS &&
+               isfinite(sums[LOW_ERROR2]) && sums[LOW_AMAX] < 1e9,
+           "%s: a block with an infinity is left out", name);
+}
+
 int main(int argc, char **argv) {
     tap_open(&argc, &argv);
     for (int e = E4M3; e <= E5M2; e++) {
@@ -210,5 +276,10 @@ int main(int argc, char **argv) {
     check_matrix((struct format){E4M3, FORMAT_FP32, 128, 1}, "128 x 1, FP32");
     check_matrix((struct format){E4M3, FORMAT_E8M0, 1, 32}, "1 x 32, E8M0");
     check_matrix((struct format){E5M2, FORMAT_E8M0, 32, 1}, "32 x 1, E8M0, E5M2");
+    check_losses(FORMAT_FP32, "blocks with scales in FP32");
+    check_losses(FORMAT_E8M0, "blocks with E8M0");
+    check_losses_of_matrix((struct format){E4M3, FORMAT_FP32, 1, 128}, "1 x 128, FP32");
+    check_losses_of_matrix((struct format){E4M3, FORMAT_FP32, 128, 128}, "128 x 128, FP32");
+    check_losses_of_matrix((struct format){E4M3, FORMAT_E8M0, 1, 32}, "1 x 32, E8M0");
     return tap_close();
 }

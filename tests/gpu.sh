@@ -55,12 +55,20 @@ run moved 20 backend=cpu checkpoint.save_every_n_steps=10 && run moved 40 backen
 ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
 program mxfp8.np1 'operands of MXFP8 against the definition'
+program low_statistics.np1 'statistics of eight bits'
 mx="precision.recipe=mxfp8 precision.emulate=true"
 # shellcheck disable=SC2086 # several words
 {
     run cpumx 30 backend=cpu $mx $all_experts && run mx 30 backend=cuda $mx $all_experts && grep -q 'precision: mxfp8, emulated, in layers 0 to 1 of 0 to 1' err &&
         close_losses cpumx.30.out mx.30.out 0.01
     ok $? 'mxfp8 with all experts, emulated, 30 steps: losses within 1 % of the CPU'
+    # largest error of an operand of the first step, and which; the largest share that underflows
+    said8() { "$build/regulon" info "$1/metrics.h5" | sed -n 's/^eight bits .* error up to \([0-9.]*\) (\(.*\)), underflow up to \([0-9.e-]*\) (.*/\1 \3 \2/p'; }
+    alike8() { # A B: errors within 5 %, and shares about the same
+        { said8 "$1" && said8 "$2"; } >said && awk 'NR == 1 { e = $1; u = $2 } { print "#", $0 } END { d = $1 / e - 1; v = $2 - u; exit !(NR == 2 && d * d < 0.05 ^ 2 && v * v < (0.2 * u + 1e-3) ^ 2) }' said
+    }
+    run cpumx1 1 backend=cpu $mx $all_experts && run mx1 1 backend=cuda $mx $all_experts && alike8 cpumx1 mx1
+    ok $? 'statistics of the first step: those of the CPU'
     exactmx="backend=cuda $mx deterministic=true grad_acc_steps=2 $all_experts"
     run onemx 20 $exactmx && run twomx 20 $exactmx memory.recompute=layer engine.cuda_graph=false && same_model onemx twomx
     ok $? 'the same model to the bit not recorded, with layers made again'
@@ -104,6 +112,17 @@ if hopper; then
         run mixed8 30 $exact8 precision.fp8_activations=true precision.first_layers_bf16=1 && run mixed8again 30 $exact8 precision.fp8_activations=true precision.first_layers_bf16=1 memory.recompute=layer &&
             same_model mixed8 mixed8again && ! same_model mixed8 kept8
         ok $? 'with a layer that stays out of the recipe: the same with layers made again'
+        run often8 30 $exact8 precision.statistics_every_n_steps=1 && ! grep -q 'graph: backward' err && same_model one8 often8 && numbers often8.30.out >a && cmp -s one a &&
+            run never8 30 $exact8 precision.statistics_every_n_steps=0 && same_model one8 never8 && numbers never8.30.out >a && cmp -s one a
+        ok $? 'statistics of each step, of which none is recorded, and of none: the same'
+        for folder in one8 often8 never8 bf8; do "$build/regulon" info $folder/metrics.h5 | sed -n 's/^eight bits *//p' >$folder.said; done
+        grep -q '^2 rows; at step 30, ' one8.said && grep -q '^30 rows; at step 30, ' often8.said && [ ! -s never8.said ] && [ ! -s bf8.said ] &&
+            sed 's/^2 rows//' one8.said >a && sed 's/^30 rows//' often8.said | cmp -s a -
+        ok $? 'the same figures of the last step whichever others were sampled; none without'
+        run cpu1 1 backend=cpu precision.recipe=fp8_block precision.emulate=true $all_experts && run gpu1 1 $eight $all_experts && alike8 cpu1 gpu1
+        ok $? 'of the first step those of the CPU'
+        run alone1 1 $eight $all_experts precision.fp8_weights=true && said8 gpu1 >a && said8 alone1 | cmp -s a -
+        ok $? 'the same without weights in BF16'
         run stopped8 13 $exact8 checkpoint.save_every_n_steps=13 && run stopped8 30 $exact8 checkpoint.save_every_n_steps=13 && same_model one8 stopped8 &&
             cat stopped8.13.out stopped8.30.out | numbers >a && cmp -s one a
         ok $? 'stopped after 13 steps and continued: the same'

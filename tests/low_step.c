@@ -4,6 +4,7 @@
 #include "model/low.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "model/low_statistics.h"
 #include "model/stage.h"
 #include "tap.h"
 #include "train/step.h"
@@ -205,7 +206,7 @@ static void check_copies(const struct recipe *r, int dp_size, const char *shard)
 
 enum { STEPS = 8 };
 struct story {
-    float *state; /* [n] masters, moments, whole weights */
+    float *state; /* [n] sums of statistics, masters, moments, whole weights */
     size_t n, weights;
     struct step_sums sums[STEPS];
 };
@@ -247,7 +248,10 @@ static struct story tell(struct trial *t, const struct batch *const list[2]) {
     scale_masters(m, 0.75f);
     s.sums[n++] = step_take(t->o, list, 2, 1e-2, NULL, 0);
     model_init(m, 77);
+    m->sampled = 1;
     for (; n < STEPS; n++) s.sums[n] = step_take(t->o, list, 2, 1e-2, NULL, 0);
+    m->sampled = 0;
+    add_state(&s, (const float *)m->low_sums, (size_t)m->s.L * N_LOW_KINDS * N_LOW_SUMS * 2);
     for (int i = 0; i < m->params->n; i++)
         add_state(&s, model_master(m, i), m->shares[i].n),
             add_state(&s, model_whole(m, i), m->params->list[i].n);
@@ -350,6 +354,51 @@ static void check_guard(const struct recipe *r) {
     batch_free(b);
 }
 
+/* Statistics of a sampled step change nothing, and are those of that step; a NaN in the weights of
+ * an expert is counted, and leaves the other operands their figures. */
+static void check_sampled(const struct recipe *r) {
+    float nan = NAN;
+    struct trial t, u;
+    struct batch *b = open_step(&t, r, ", first_layers_bf16: 1"),
+                 *c = open_step(&u, r, ", first_layers_bf16: 1");
+    const struct batch *const list[] = {b, b};
+    struct low_figures f = low_figures_new(4), once = low_figures_new(4);
+    t.m->sampled = 1;
+    step_take(t.o, list, 1, 0, NULL, 0);
+    low_statistics_read(t.m, &once);
+    step_take(t.o, list, 2, 1e-3, NULL, 0), step_take(u.o, list, 1, 0, NULL, 0);
+    step_take(u.o, list, 2, 1e-3, NULL, 0);
+    low_statistics_read(t.m, &f);
+    int wrong = 0, error = LOW_ERROR, lost = LOW_SHARE_NONFINITE;
+    for (int i = 0; i < 4 * N_LOW_KINDS; i++) {
+        int weights = i % N_LOW_KINDS % 3 == 1, out = i < N_LOW_KINDS;
+        wrong += out ? f.values[i] != 0 || !isnan(f.figures[error][i])
+                     : f.values[i] <= 0 || !(f.figures[error][i] > 0 && f.figures[error][i] < 0.1);
+        wrong += f.values[i] > (weights ? 1 : 2) * once.values[i];
+        wrong += !out && f.values[i] < (weights ? 1 : 1.9) * (double)once.values[i];
+        wrong += !out && f.figures[lost][i] != 0;
+    }
+    int64_t up = f.values[N_LOW_KINDS + LOW_UP_WEIGHT];
+    tap_ok(
+        !wrong && up == 4 * 2 * 33 * 40 && trial_hash(&t) == trial_hash(&u),
+        "%s: a sampled step: figures of its layers, of two micro-batches, weights once; the same "
+        "model (%d wrong)",
+        r->name, wrong);
+    int down = t.m->params->layers[1].down, block = r->low == LOW_MXFP8 ? 32 : 33 * 40;
+    model_put(t.m, down, 2 * 33 * 40, 1, &nan); /* expert 2's first */
+    step_take(t.o, list, 1, 1e-3, NULL, 0);
+    low_statistics_read(t.m, &f);
+    int at = N_LOW_KINDS + LOW_DOWN_WEIGHT, before = N_LOW_KINDS + LOW_UP_INPUT;
+    tap_ok(f.figures[lost][at] == block / (4.0 * 33 * 40) && f.figures[error][at] < 0.1 &&
+               f.figures[lost][before] == 0 && f.figures[error][before] < 0.1 &&
+               f.figures[lost][2 * N_LOW_KINDS + LOW_QKV_INPUT] > 0,
+           "%s: a NaN: %g of the weights are lost, the others' error is %.3g", r->name,
+           f.figures[lost][at], f.figures[error][at]);
+    low_figures_free(&f), low_figures_free(&once);
+    trial_close(&t), trial_close(&u);
+    batch_free(b), batch_free(c);
+}
+
 /* ---- what the deck asks for ---- */
 
 static void check_settled(const char *keys, int capability, int recipe, const char *refusal) {
@@ -412,6 +461,7 @@ int main(int argc, char **argv) {
         if (ranks > 1) continue;
         check_calls(&recipes[k]);
         check_guard(&recipes[k]);
+        check_sampled(&recipes[k]);
     }
     tap_ok(memory_live() == 0, "all memory is freed");
     return tap_close();

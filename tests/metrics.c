@@ -25,11 +25,21 @@ void config_each(const struct config *c,
 
 static struct metrics_run run_of(int64_t n_layers, int64_t n_experts, int64_t n_rows) {
     struct metrics_run run = {
-        "dp 1 x ep 2", "cpu (test)",
-        "run-1",       n_layers,
-        n_experts,     n_rows,
-        n_rows / 5,    {NAN, 2.0, 1.96875, 1.9375, 1.953125, NAN, NAN, NAN, NAN}};
+        "dp 1 x ep 2", "cpu (test)", "run-1",
+        n_layers,      n_experts,    n_rows,
+        n_rows / 5,    n_rows / 3,   {NAN, 2.0, 1.96875, 1.9375, 1.953125, NAN, NAN, NAN, NAN}};
     return run;
+}
+
+static void write_eight_bits(struct metrics *m, const struct metrics_run *run, int64_t step) {
+    struct low_figures f = low_figures_new((int)run->n_layers);
+    for (int64_t i = 0; i < run->n_layers * N_LOW_KINDS; i++) {
+        f.values[i] = 1000 * step + i;
+        for (int k = 0; k < N_LOW_FIGURES; k++)
+            f.figures[k][i] = (double)step + k / 8.0 + (double)i / 64;
+    }
+    metrics_eight_bits(m, step, &f);
+    low_figures_free(&f);
 }
 
 /* What row `step` holds, exact in binary so that the reader can demand equality
@@ -49,6 +59,7 @@ static void write_row(struct metrics *m, const struct metrics_run *run, int64_t 
         for (int k = 0; k < 3; k++) row.timing[p][k] = x + p / 8.0 + k / 64.0;
     metrics_step(m, &row);
     if (step % 5 == 0) metrics_validation(m, step, 1000 * step, 2 - x / 1024, 3 - x / 1024);
+    if (step % 3 == 0) write_eight_bits(m, run, step);
     if (step % 7 == 0) metrics_event(m, EVENT_CHECKPOINT, step, "saved");
 }
 
@@ -149,6 +160,8 @@ static void test_run(const char *folder) {
                   "tokens/s     13 (median of the rows)\n",
                   "validation   best 2.9805 bits per base at step 20 (loss 1.9805), 4 rows\n",
                   "Markov       1.9375 bits per base, order 3: the model is 1.0430 worse\n",
+                  "eight bits   6 rows; at step 18, error up to 19.11 (down_gradient, layer 1), "
+                  "underflow up to 18.36 (down_gradient, layer 1), not finite up to 18.61 (",
                   "events       103\n", "step 0  start: regulon", "step 14  checkpoint: saved\n",
                   "step 20  skipped_step: loss is not finite\n", NULL},
               "info of a run, with groups that outgrew their room");
@@ -217,6 +230,16 @@ static void test_older(const char *fixture, const char *folder) {
     H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, total);
     tap_ok(isnan(total[6][1]) && total[8][1] == 9 + PHASE_TOTAL / 8.0 + 1 / 64.0,
            "it goes on with a series that it lacks (%g, %g)", total[6][1], total[8][1]);
+    H5Dclose(dataset);
+    double error[2][N_LOW_KINDS];
+    int64_t step = 0;
+    dataset = H5Dopen2(file, "/eight_bits/step", H5P_DEFAULT);
+    H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &step);
+    H5Dclose(dataset);
+    dataset = H5Dopen2(file, "/eight_bits/error", H5P_DEFAULT);
+    H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, error);
+    tap_ok(step == 9 && error[1][2] == 9 + LOW_ERROR / 8.0 + (N_LOW_KINDS + 2) / 64.0,
+           "and with a group that it lacks (step %lld, %g)", (long long)step, error[1][2]);
     H5Dclose(dataset);
     H5Fclose(file);
     H5Pclose(list);

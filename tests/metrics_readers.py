@@ -16,6 +16,7 @@ import numpy as np
 
 WRITER = os.path.abspath("tests/metrics.np1")
 LAYERS, EXPERTS = 2, 4
+KINDS = [f"{of}_{what}" for of in ("qkv", "o", "up", "down") for what in ("input", "weight", "gradient")]
 count = 0
 
 
@@ -49,6 +50,11 @@ def expected(group, step):
     if group == "timing":
         phases = "data forward backward exchange reduce optimizer checkpoint total".split()
         return {p: x[:, None] + i / 8 + np.arange(3) / 64 for i, p in enumerate(phases)}
+    if group == "eight_bits":
+        figures = "underflow at_largest nonfinite amax scale_min scale_max error".split()
+        index = np.arange(LAYERS * len(KINDS)).reshape(LAYERS, len(KINDS))
+        rows = {name: x[:, None, None] + k / 8 + index / 64 for k, name in enumerate(figures)}
+        return rows | {"nonzero": 1000 * step[:, None, None] + index}
     if group == "validation":
         return {"tokens": 1000 * step, "loss": 2 - x / 1024, "bits_per_base": 3 - x / 1024}
     raise KeyError(group)
@@ -63,7 +69,7 @@ def problems(path, acknowledged=0, at_rest=True):
     bad = []
     with h5py.File(path, "r") as f:
         rows = {}
-        for group, every in (("steps", 1), ("experts", 1), ("timing", 1), ("validation", 5)):
+        for group, every in (("steps", 1), ("experts", 1), ("timing", 1), ("validation", 5), ("eight_bits", 3)):
             step = f[group]["step"][:]
             n = rows[group] = int(np.sum(step >= 0))
             if not np.array_equal(step[:n], every * np.arange(1, n + 1)) or np.any(step[n:] != -1):
@@ -83,7 +89,8 @@ def problems(path, acknowledged=0, at_rest=True):
             bad.append(f"events {step} {kinds}")
         if np.any(np.isnan(f["events/time"][:n])) or set(text(f["events/text"], n)[1:]) - {"saved"}:
             bad.append("events: time or text")
-    done = {"steps": acknowledged, "experts": acknowledged, "timing": acknowledged, "validation": acknowledged // 5}
+    done = {"steps": acknowledged, "experts": acknowledged, "timing": acknowledged}
+    done |= {"validation": acknowledged // 5, "eight_bits": acknowledged // 3}
     bad += [f"{g}: {rows[g]} rows, {done[g]} were done" for g in done if rows[g] < done[g]]
     return bad
 
@@ -125,7 +132,10 @@ def test_values(folder):
             bad.append("markov")
         if abs(f["events/time"][0] - time.time()) > 60:
             bad.append("events/time")
-    if shapes["/steps/loss"] != (15,) or shapes["/experts/tokens"] != (15, 2, 4) or shapes["/events/kind"] != (3, 16):
+        kinds = [bytes(kind).decode() for kind in f["eight_bits/kind"][:]]
+        if kinds != KINDS or list(f["eight_bits/layer"][:]) != [0, 1]:
+            bad.append(f"eight_bits/kind {kinds}")
+    if shapes["/eight_bits/error"] != (5, 2, 12) or shapes["/steps/loss"] != (15,) or shapes["/experts/tokens"] != (15, 2, 4) or shapes["/events/kind"] != (3, 16):
         bad.append(f"shapes {shapes}")
     bad and note("\n".join(bad))
     ok(not bad, "closed: exactly the rows there are, every value, every description")
@@ -234,17 +244,17 @@ def test_full(folder):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-        words = [WRITER, "write", path, str(rows), "8", "0", "1"]
+        words = [WRITER, "write", path, str(rows), "10", "0", "1"]
         return subprocess.run(words, preexec_fn=limit, capture_output=True, text=True)
 
     path = f"{folder}/first.h5"
     run = limited(path, 20000, rows=8)
     ok(run.returncode == 74 and "File too large" in run.stderr and not os.path.exists(path), "no room at the start: 74, no file")
     path = f"{folder}/grows.h5"
-    write(path, rows=8, room=8, close=0)
+    write(path, rows=10, room=10, close=0)
     size = os.path.getsize(path)
-    run = limited(path, size, rows=12)
-    bad = problems(path, acknowledged=8)
+    run = limited(path, size, rows=13)  # no group but those that are full gets a row
+    bad = problems(path, acknowledged=10)
     run.returncode and note(run.stderr)
     bad and note("\n".join(bad))
     said = run.stderr.count("cannot be written")
@@ -262,6 +272,7 @@ def test_resume(folder):
         good = all(np.array_equal(f[g]["step"][:], np.arange(1, 71)) for g in ("steps", "experts", "timing"))
         good = good and np.array_equal(f["steps/loss"][:], np.arange(1, 71) + 0.25)
         good = good and np.array_equal(f["validation/step"][:], 5 * np.arange(1, 15))
+        good = good and np.array_equal(f["eight_bits/step"][:], 3 * np.arange(1, 24))
         kinds = text(f["events/kind"], None)
         good = good and kinds == ["start"] + 5 * ["checkpoint"] + ["resume"] + 6 * ["checkpoint"]
     ok(good and not os.path.exists(path + ".tmp"), "resumed after a kill: each step once, the events of both")
@@ -329,12 +340,14 @@ def test_netcdf(folder):
     program = """
 import sys, numpy as np, xarray
 path, engine = sys.argv[1:]
-d = {g: xarray.open_dataset(path, group=g, engine=engine).load() for g in "steps experts timing validation events".split()}
+d = {g: xarray.open_dataset(path, group=g, engine=engine).load() for g in "steps experts timing validation events eight_bits".split()}
 assert d["steps"].loss.dims == ("step",) and d["steps"].loss.sel(step=7) == 7.25
 assert d["experts"].tokens.dims == ("step", "layer", "expert") and d["experts"].tokens.sel(step=7, layer=1, expert=2) == 7006
 assert d["experts"].entropy.dims == ("step", "layer") and d["experts"].entropy.units == "nats"
 assert d["timing"].forward.sel(step=7, statistic="median") == 7 + 1 / 8 + 1 / 64
 assert d["validation"].loss.sel(step=10) == 2 - 10 / 1024 and d["validation"].markov_bits_per_base.sel(order=3) == 1.9375
+assert d["eight_bits"].error.dims == ("step", "layer", "kind") and d["eight_bits"].nonzero.sel(step=6, layer=1, kind="o_input") == 6015
+assert d["eight_bits"].scale_max.sel(step=6, layer=0, kind="qkv_weight") == 6 + 5 / 8 + 1 / 64
 assert list(d["events"].kind.values) == ["start", "checkpoint", "checkpoint"]
 assert d["events"].time.dtype.kind == "M"
 """

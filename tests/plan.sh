@@ -117,17 +117,20 @@ ok $? 'and a line'
 # On a GPU fp8_block takes multiples of 128. With D and F 128 and K 32 a layer's matrices have 256 x 128, 128 x 128, 4 x 256 x 128 and
 # 4 x 128 x 128 elements: 245760, each a byte and 1/32 in scales, in both orders. Rows begin at multiples of 128, for 4 experts 512 +
 # 4 x 127 of them at most: 7 x 128 = 896. Operands have rooms for rows of 2F twice, and for rows of D twice; in a forward pass for D.
+# Statistics are nine sums of twelve operands of a layer.
 sed 's/hidden_size: 64, intermediate_size: 32/hidden_size: 128, intermediate_size: 128/' small.yaml >wide.yaml
 eight=precision.recipe=fp8_block
 plan 0 ./wide.yaml --json && cp out bf16 &&
     plan 0 ./wide.yaml --json $eight && has 'm["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
     has 'm["experts"] == (2 * 256 + 128 + 128) * 896 * 2 and m["exchange"] == 2 * 4 * (5 + 4 + 512 + 896)' &&
-    has '[m["workspace"] - b["workspace"] == 2 * 896 * (256 + 128) * 33 / 32 and m["weights"] == b["weights"] and m["other"] == b["other"] and b["eight_bits"] == 0 and m["total"] > b["total"] + m["eight_bits"] for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
+    has '[m["workspace"] - b["workspace"] == 2 * 896 * (256 + 128) * 33 / 32 and m["weights"] == b["weights"] and m["other"] == b["other"] + 2 * 12 * 9 * 8 and b["eight_bits"] == 0 and m["total"] > b["total"] + m["eight_bits"] for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
 ok $? 'eight bits on a GPU: copies of weights, rows, rooms for operands'
 plan 0 ./wide.yaml --json $eight precision.fp8_activations=true && has 'm["experts"] == (2 * 256 * 33 / 32 + (128 + 128) * 2) * 896' &&
     plan 0 ./wide.yaml --json $eight precision.fp8_activations=true precision.last_layers_bf16=1 && has 'm["experts"] == (256 * 33 / 32 + (256 + 128 + 128) * 2) * 896' &&
     plan 0 ./wide.yaml --json $eight precision.fp8_activations=true memory.recompute=layer && has 'm["experts"] == (256 * 33 / 32 + (128 + 128) * 2) * 896'
 ok $? 'activations in eight bits: z takes a byte and its scales, in the layers that have the recipe'
+plan 0 ./wide.yaml --json $eight precision.statistics_every_n_steps=0 && has 'm["other"] == json.load(open("bf16"))["memory"]["optimizer"]["other"]'
+ok $? 'without statistics no sums of them'
 plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2 + 4 * 256)' &&

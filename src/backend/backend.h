@@ -11,6 +11,7 @@
 #define REGULON_BACKEND_BACKEND_H
 #include "config/config.h"
 #include "grid/grid.h"
+#include "low_sums.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -109,6 +110,24 @@ struct adamw {
  * the values themselves (on a GPU h once from FP32, once from BF16). Sums are FP32, and so is what
  * is added to. */
 enum low { LOW_NONE, LOW_FP8_BLOCK, LOW_MXFP8 };
+
+/* An operand of products that sum along its columns. */
+enum low_place {
+    LOW_TOKENS,  /* x[rows, cols], activations or gradients of a projection */
+    LOW_WEIGHTS, /* x[n, rows, cols], the weights of n experts, or (n 1) of a projection */
+    LOW_ROWS,    /* rows of an expert layer */
+    LOW_RESULTS, /* its y, or their gradients */
+    LOW_H,       /* its h, given z too; behind experts_up, with both as it left them */
+    LOW_DZ       /* its dz, given z (whose place dz has taken, or not) and h; behind
+                    experts_down_backward, likewise */
+};
+struct low_operand {
+    enum low_place place;
+    const real_t *x;     /* the array of this name above; z with LOW_H and LOW_DZ */
+    const real_t *h;     /* with these */
+    const struct moe *m; /* the layer; rows are as many as it has */
+    int n, rows, cols;   /* with LOW_TOKENS and LOW_WEIGHTS */
+};
 
 /* How devices compute in a recipe: not at all, as they can, or in units for it. */
 enum low_way { LOW_LACKING, LOW_EMULATED, LOW_FAST };
@@ -244,6 +263,10 @@ struct backend {
      * anew whenever the weights have changed. w is not needed after it. Nothing where low_bytes is
      * 0. */
     void (*low_weights)(struct backend *be, void *copies, const real_t *w, int n, int N, int K);
+    /* What the recipe in `low` does to an operand, added to sums[N_LOW_SUMS] (low_sums.h), FP64,
+     * fixed order. Not to be recorded. Where h and dz lie there in eight bits alone (LOW_FAST) they
+     * are made again from z as it is kept. */
+    void (*low_statistics)(struct backend *be, double *sums, struct low_operand o);
 
     /* ---- math ---- */
     /* x[i, :] = table[tokens[i], :]; table[V, D] */

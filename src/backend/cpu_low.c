@@ -53,6 +53,26 @@ static size_t low_z_bytes(struct backend *be, size_t R, int F) {
     return R * 2 * (size_t)F * be->real_bytes;
 }
 
+/* x[rows, cols] of an expert layer: its own stretch of rows, experts' one behind the other. Blocks
+ * are parts of a row, so where an expert begins does not matter. */
+static const float *moe_operand(struct low_operand o, int *rows, int *cols) {
+    struct moe_rows r = cpu_moe_rows(o.m);
+    int D = r.shape.D, F = r.shape.F;
+    *rows = r.offsets[r.n_local];
+    *cols = o.place == LOW_H ? F : o.place == LOW_DZ ? 2 * F : D;
+    size_t base = o.place == LOW_ROWS ? r.base : o.place == LOW_DZ ? r.z_base : 0;
+    return (const float *)(o.place == LOW_H ? o.h : o.x) + base * (size_t)*cols;
+}
+
+static void low_statistics(struct backend *be, double *sums, struct low_operand o) {
+    int weights = o.place == LOW_WEIGHTS, n = weights ? o.n : 1, rows = o.rows, cols = o.cols;
+    struct format f = format_of(be->low, weights, /*sums_down=*/0);
+    const float *x = o.m ? moe_operand(o, &rows, &cols) : o.x;
+    for (int e = 0; e < n; e++)
+        format_losses(f, x + (size_t)e * (size_t)rows * (size_t)cols, rows, cols, (size_t)cols,
+                      sums);
+}
+
 static size_t low_bytes(struct backend *be, int n, int N, int K) {
     (void)be;
     (void)n;
@@ -74,4 +94,5 @@ void cpu_fill_low(struct backend *be) {
     be->low_bytes = low_bytes;
     be->low_z_bytes = low_z_bytes;
     be->low_weights = low_weights;
+    be->low_statistics = low_statistics;
 }

@@ -190,6 +190,7 @@ void cuda_open(struct backend *be, const struct backend_options *options) {
     cuda_fill_dense(be);
     cuda_fill_experts(be);
     cuda_fill_low(be);
+    cuda_fill_statistics(be);
     cuda_fill_attention(be);
     cuda_fill_route(be);
     cuda_fill_exchange(be);

@@ -145,6 +145,10 @@ struct grouped_rows cuda_stashed_rows(const struct backend *be, const struct cud
 
 /* The same in eight bits, for be->low, and projections, where units for it serve (s->low). */
 void cuda_fill_low(struct backend *be);
+void cuda_fill_statistics(struct backend *be);
+/* What a layer, or a stash, has of z: in BF16 or in eight bits. */
+struct fp8_z;
+struct fp8_z cuda_low_kept_z(const struct backend *be, const real_t *z, const struct cuda_rows *r);
 void cuda_low_reserve(struct backend *be); /* after cuda_experts_reserve */
 void cuda_low_close(struct backend *be);
 void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,

@@ -34,7 +34,7 @@ static struct fp8_matrix room(struct backend *be, enum cuda_low_room which, size
 }
 
 /* Of the rows of a stash, or of a layer. */
-static struct fp8_z z_of(const struct backend *be, const real_t *z, const struct cuda_rows *r) {
+struct fp8_z cuda_low_kept_z(const struct backend *be, const real_t *z, const struct cuda_rows *r) {
     void *p = (void *)(uintptr_t)z;
     size_t R = r->z_base ? r->z_most : r->most;
     if (!be->low_z) return (struct fp8_z){.bf16 = p};
@@ -95,7 +95,7 @@ void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_
     int D = r->shape.D, F = r->shape.F;
     struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r->most, D);
     quantise_rows(x, none, 0, rows, g, D, s->stream);
-    grouped_fp8_up(s->grouped, z_of(be, z, r), matrix_at(h, r->most * (size_t)F), x,
+    grouped_fp8_up(s->grouped, cuda_low_kept_z(be, z, r), matrix_at(h, r->most * (size_t)F), x,
                    of_weights(be, up).as_is, r->row_p, g, D, F, s->stream);
 }
 
@@ -122,7 +122,7 @@ void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float
                         s->stream); /* h holds dh */
     quantise_swiglu(room(be, CUDA_LOW_ROWS, r->most, 2 * F),
                     room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), h_columns, dp_rows, s->scratch, h,
-                    z_of(be, z, r), r->row_p, g, F, s->stream);
+                    cuda_low_kept_z(be, z, r), r->row_p, g, F, s->stream);
     grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, accumulate, s->stream);
 }
 

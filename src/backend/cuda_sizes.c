@@ -45,8 +45,10 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
     size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1, w->low), ep_size, 0).rows,
-           low = w->low == LOW_FP8_BLOCK ? fp8_parts(rows, w->F) : 0;
-    return grouped && w->backward ? most(grouped_parts(rows, w->F), low) : 0;
+           low = w->low == LOW_FP8_BLOCK ? fp8_parts(rows, w->F) : 0,
+           statistics = w->low != LOW_NONE ? low_statistics_scratch() : 0;
+    if (!w->backward) return 0;
+    return most(statistics, grouped ? most(grouped_parts(rows, w->F), low) : 0);
 }
 
 size_t cuda_own_scratch(const struct work *w) {

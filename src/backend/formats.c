@@ -1,5 +1,6 @@
 #include "config.h"
 #include "backend/formats.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -120,4 +121,44 @@ void format_round(struct format f, const float *x, int rows, int cols, size_t ld
                         format_decode(f.element, code) * scale;
                 }
         }
+}
+
+static void raise_to(double *most, double x) {
+    if (x > *most) *most = x;
+}
+
+/* x[rows, cols] is one block. */
+static void losses_of_block(struct format f, const float *x, int rows, int cols, size_t ld,
+                            double *sums) {
+    float stands[FORMAT_MOST], scale, amax = amax_of(x, rows, cols, ld);
+    int64_t values = 0, underflows = 0, largest = 0;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++) values += x[(size_t)i * ld + (size_t)j] != 0;
+    sums[LOW_VALUES] += (double)values;
+    if (!isfinite(amax)) sums[LOW_NONFINITE] += (double)values;
+    if (amax == 0 || !isfinite(amax)) return;
+    format_round(f, x, rows, cols, ld, stands, (size_t)cols, NULL, &scale);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++) {
+            float value = x[(size_t)i * ld + (size_t)j], y = stands[i * cols + j];
+            double error = (double)value - (double)y;
+            underflows += value != 0 && y == 0;
+            largest += fabsf(y) == format_largest(f.element) * scale;
+            sums[LOW_ERROR2] += error * error;
+            sums[LOW_SQUARES] += (double)value * (double)value;
+        }
+    sums[LOW_UNDERFLOWS] += (double)underflows;
+    sums[LOW_LARGEST] += (double)largest;
+    raise_to(&sums[LOW_AMAX], (double)amax);
+    raise_to(&sums[LOW_SCALE], (double)scale);
+    raise_to(&sums[LOW_INVERSE], 1 / (double)scale);
+}
+
+void format_losses(struct format f, const float *x, int rows, int cols, size_t ld,
+                   double sums[N_LOW_SUMS]) {
+    assert(f.rows * f.cols <= FORMAT_MOST);
+    for (int i = 0; i < rows; i += f.rows)
+        for (int j = 0; j < cols; j += f.cols)
+            losses_of_block(f, x + (size_t)i * ld + (size_t)j, smaller(f.rows, rows - i),
+                            smaller(f.cols, cols - j), ld, sums);
 }

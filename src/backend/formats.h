@@ -17,6 +17,7 @@
  * which FP32 takes for infinity. */
 #ifndef REGULON_BACKEND_FORMATS_H
 #define REGULON_BACKEND_FORMATS_H
+#include "low_sums.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,4 +46,10 @@ struct format {
  * may be x itself. codes[rows, cols], dense, or NULL; scales, one a block, row-major, or NULL. */
 void format_round(struct format f, const float *x, int rows, int cols, size_t ld, float *out,
                   size_t ld_out, uint8_t *codes, float *scales);
+
+/* Adds what format_round does to x[rows, cols] (row stride ld) to sums; blocks, and the values of
+ * each, in their order. A block has FORMAT_MOST values at most. */
+enum { FORMAT_MOST = 128 * 128 };
+void format_losses(struct format f, const float *x, int rows, int cols, size_t ld,
+                   double sums[N_LOW_SUMS]);
 #endif

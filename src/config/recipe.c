@@ -6,7 +6,7 @@
 #define NO_LOADER "data are read by one thread a rank from a memory-mapped corpus"
 #define EIGHT_BITS "fp8_block or mxfp8; scales follow from each block, with no history"
 #define NO_FP4 "this version computes in eight bits or more"
-#define NO_STATS "this version records none"
+#define STATISTICS "into metrics.h5, of all operands"
 
 /* Exact keys before the patterns that cover them. docs/configuration.md shows this table. */
 /* clang-format off */
@@ -66,8 +66,8 @@ const struct recipe_key recipe_keys[] = {
     {"fp4_config.*", NULL, NO_FP4},
     {"fp8_layers", "precision.first_layers_bf16", "and precision.last_layers_bf16: the layers that stay out"},
     {"fp4_layers", NULL, NO_FP4},
-    {"fp8_stats_config.*", NULL, NO_STATS},
-    {"quant_stats_config.*", NULL, NO_STATS},
+    {"fp8_stats_config.*", "precision.statistics_every_n_steps", STATISTICS},
+    {"quant_stats_config.*", "precision.statistics_every_n_steps", STATISTICS},
     {"bf16_baseline_file", NULL, "regulon compare sets two runs beside each other"},
     {"defaults", NULL, "a deck stands alone; key=value words change it"},
     {"hydra.*", NULL, "decks are plain YAML"},

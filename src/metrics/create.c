@@ -3,6 +3,7 @@
 #include "metrics/layout.h"
 #include "base/h5.h"
 #include "base/memory.h"
+#include "model/low_statistics.h"
 #include <hdf5_hl.h>
 #include <math.h>
 #include <stdio.h>
@@ -66,14 +67,13 @@ static hid_t create_index(hid_t group, const char *name, int64_t n, const char *
     return scale;
 }
 
-static hid_t create_statistics(hid_t group) {
-    static const char *const names[N_STATISTICS] = {"minimum", "median", "maximum"};
+static hid_t create_names(hid_t group, const char *name, const char *const *names, int n,
+                          const char *long_name) {
     hid_t type = H5Tcopy(H5T_C_S1);
     H5Tset_size(type, H5T_VARIABLE);
     H5Tset_cset(type, H5T_CSET_UTF8);
-    hid_t scale =
-        create_fixed(group, "statistic", type, N_STATISTICS, names, "1", "over the ranks");
-    H5DSset_scale(scale, "statistic");
+    hid_t scale = create_fixed(group, name, type, (hsize_t)n, names, "1", long_name);
+    H5DSset_scale(scale, name);
     H5Tclose(type);
     return scale;
 }
@@ -91,6 +91,16 @@ static hid_t create_length(hid_t group, const char *name, int n) {
     return scale;
 }
 
+static const char *const statistic_names[N_STATISTICS] = {"minimum", "median", "maximum"};
+
+const char *const layout_kinds[N_LOW_KINDS] = {
+    [LOW_QKV_INPUT] = "qkv_input",       [LOW_QKV_WEIGHT] = "qkv_weight",
+    [LOW_QKV_GRADIENT] = "qkv_gradient", [LOW_O_INPUT] = "o_input",
+    [LOW_O_WEIGHT] = "o_weight",         [LOW_O_GRADIENT] = "o_gradient",
+    [LOW_UP_INPUT] = "up_input",         [LOW_UP_WEIGHT] = "up_weight",
+    [LOW_UP_GRADIENT] = "up_gradient",   [LOW_DOWN_INPUT] = "down_input",
+    [LOW_DOWN_WEIGHT] = "down_weight",   [LOW_DOWN_GRADIENT] = "down_gradient"};
+
 static hid_t create_scale(const struct layout *l, hid_t group, enum series_dimension d) {
     switch (d) {
     case LAYER:
@@ -99,7 +109,10 @@ static hid_t create_scale(const struct layout *l, hid_t group, enum series_dimen
         return create_index(group, "expert", l->size.n_experts,
                             "expert, by its number in the whole grid");
     case STATISTIC:
-        return create_statistics(group);
+        return create_names(group, "statistic", statistic_names, N_STATISTICS, "over the ranks");
+    case KIND:
+        return create_names(group, "kind", layout_kinds, N_LOW_KINDS,
+                            "operand of a layer's products");
     case KIND_LENGTH:
         return create_length(group, "kind_length", METRICS_KIND_BYTES);
     case TEXT_LENGTH:

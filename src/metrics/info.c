@@ -6,6 +6,7 @@
 #include "base/median.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "model/low_statistics.h"
 #include <math.h>
 #include <time.h>
 
@@ -101,6 +102,33 @@ static void print_validation(struct layout *l, FILE *out) {
     memory_free(step);
 }
 
+/* The largest of a figure in row `row`, and where it is, after `name`. */
+static void print_worst(struct layout *l, enum series_id s, int64_t row, const char *name,
+                        FILE *out) {
+    int64_t n = l->size.n_layers * N_LOW_KINDS, worst = -1;
+    double *x = memory_alloc_array((size_t)n, sizeof *x);
+    layout_read(l, s, row, 1, x);
+    for (int64_t i = 0; i < n; i++)
+        if (!isnan(x[i]) && (worst < 0 || x[i] > x[worst])) worst = i;
+    if (worst < 0 || x[worst] == 0)
+        fprintf(out, ", %s none", name);
+    else
+        fprintf(out, ", %s up to %.4g (%s, layer %lld)", name, x[worst],
+                layout_kinds[worst % N_LOW_KINDS], (long long)(worst / N_LOW_KINDS));
+    memory_free(x);
+}
+
+static void print_eight_bits(struct layout *l, FILE *out) {
+    int64_t n = layout_rows(l, GROUP_EIGHT_BITS, INT64_MAX), step;
+    if (n == 0) return;
+    layout_read(l, EIGHT_STEP, n - 1, 1, &step);
+    fprintf(out, "eight bits   %lld rows; at step %lld", (long long)n, (long long)step);
+    print_worst(l, EIGHT_ERROR, n - 1, "error", out);
+    print_worst(l, EIGHT_UNDERFLOW, n - 1, "underflow", out);
+    print_worst(l, EIGHT_NONFINITE, n - 1, "not finite", out);
+    putc('\n', out);
+}
+
 static void print_events(struct layout *l, FILE *out) {
     int64_t n = layout_rows(l, GROUP_EVENTS, INT64_MAX);
     int64_t *step = read_rows(l, EVENTS_STEP, n);
@@ -128,6 +156,7 @@ void metrics_info(const char *path, FILE *out) {
     print_run(&l, out);
     print_steps(&l, out);
     print_validation(&l, out);
+    print_eight_bits(&l, out);
     print_events(&l, out);
     layout_close(&l);
 }

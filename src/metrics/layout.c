@@ -9,9 +9,9 @@
 
 static int is_absent(hid_t file, enum series_id s) {
     char where[64];
-    snprintf(where, sizeof where, "%s/%s", series_group_names[series_table[s].group],
-             series_table[s].name);
-    return H5Lexists(file, where, H5P_DEFAULT) == 0;
+    const char *group = series_group_names[series_table[s].group];
+    snprintf(where, sizeof where, "%s/%s", group, series_table[s].name);
+    return H5Lexists(file, group, H5P_DEFAULT) == 0 || H5Lexists(file, where, H5P_DEFAULT) == 0;
 }
 
 /* Opens /group/name and sees that it has `rank` dimensions, whose lengths go to shape. */
@@ -39,6 +39,9 @@ static hid_t open_dataset(hid_t file, const char *path, enum series_group g, con
 static void read_size(struct layout *l, const char *path) {
     hsize_t shape[MAX_RANK];
     for (enum series_group g = 0; g < N_GROUPS; g++) {
+        enum series_id step = series_step_of(g);
+        l->size.rows[g] = 0;
+        if (series_table[step].added && is_absent(l->file, step)) continue;
         H5Dclose(open_dataset(l->file, path, g, "step", 1, shape));
         l->size.rows[g] = (int64_t)shape[0];
     }
@@ -116,6 +119,7 @@ size_t layout_row_bytes(const struct layout *l, enum series_id s) {
 
 int64_t layout_rows(struct layout *l, enum series_group g, int64_t last_step) {
     int64_t n = l->size.rows[g], rows = 0;
+    if (n == 0) return 0; /* of a group that was added later */
     int64_t *steps = memory_alloc_array((size_t)n, sizeof *steps);
     layout_read(l, series_step_of(g), 0, n, steps);
     while (rows < n && steps[rows] >= 0 && steps[rows] <= last_step) rows++;

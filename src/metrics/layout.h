@@ -21,6 +21,9 @@ struct layout {
     hid_t space[N_SERIES]; /* of the whole dataset; its selection is scratch */
 };
 
+/* The coordinates along KIND, [N_LOW_KINDS]. */
+extern const char *const layout_kinds[];
+
 /* Creates `path`, or replaces it, with every row unwritten (NaN, -1, 0 or "") and the groups' fixed
  * datasets. */
 void layout_create(struct layout *l, const char *path, const struct series_size *size,

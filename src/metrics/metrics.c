@@ -148,9 +148,11 @@ static struct metrics *metrics_new(const char *path, const struct metrics_run *r
     m->temporary = memory_format("%s.tmp", path);
     m->last_validation = -1;
     memcpy(m->markov_bits_per_base, run->markov_bits_per_base, sizeof m->markov_bits_per_base);
-    int64_t steps = at_least_1(run->n_rows), validations = at_least_1(run->n_validation_rows);
-    *size = (struct series_size){
-        {steps, steps, steps, validations, FIRST_EVENT_ROWS}, run->n_layers, run->n_experts};
+    int64_t steps = at_least_1(run->n_rows), validations = at_least_1(run->n_validation_rows),
+            samples = at_least_1(run->n_eight_bits_rows);
+    *size = (struct series_size){{steps, steps, steps, validations, FIRST_EVENT_ROWS, samples},
+                                 run->n_layers,
+                                 run->n_experts};
     return m;
 }
 
@@ -246,6 +248,14 @@ void metrics_validation(struct metrics *m, int64_t step, int64_t tokens, double 
     put(m, GROUP_VALIDATION, VALIDATION_BITS_PER_BASE, &bits_per_base);
     end_row(m, GROUP_VALIDATION, step);
     m->last_validation = step;
+}
+
+void metrics_eight_bits(struct metrics *m, int64_t step, const struct low_figures *f) {
+    if (!begin_row(m, GROUP_EIGHT_BITS)) return;
+    put(m, GROUP_EIGHT_BITS, EIGHT_VALUES, f->values);
+    for (int k = 0; k < N_LOW_FIGURES; k++)
+        put(m, GROUP_EIGHT_BITS, (enum series_id)(EIGHT_UNDERFLOW + k), f->figures[k]);
+    end_row(m, GROUP_EIGHT_BITS, step);
 }
 
 /* As much of `text` as fits, cut between two characters of UTF-8, the rest NUL. */

@@ -11,6 +11,7 @@
 #define REGULON_METRICS_METRICS_H
 #include "config/config.h"
 #include "data/markov.h"
+#include "model/low_statistics.h"
 #include <stdint.h>
 #include <stdio.h>
 
@@ -24,6 +25,7 @@ struct metrics_run {
     int64_t n_layers, n_experts; /* at least 1 each */
     int64_t n_rows;              /* logged steps that num_train_steps can give */
     int64_t n_validation_rows;
+    int64_t n_eight_bits_rows;
     double markov_bits_per_base[MARKOV_ORDERS]; /* NaN: none */
 };
 
@@ -79,6 +81,7 @@ void metrics_step(struct metrics *m,
                   const struct metrics_step *row); /* a row of steps, experts and timing */
 void metrics_validation(struct metrics *m, int64_t step, int64_t tokens, double loss,
                         double bits_per_base);
+void metrics_eight_bits(struct metrics *m, int64_t step, const struct low_figures *f);
 int64_t metrics_steps(const struct metrics *m);           /* rows of steps */
 int64_t metrics_last_validation(const struct metrics *m); /* its step, -1: none */
 void metrics_event(struct metrics *m, enum metrics_event kind, int64_t step,

@@ -1,11 +1,21 @@
 #include "config.h"
 #include "metrics/series.h"
+#include "model/low_statistics.h"
 
 const char *const series_group_names[N_GROUPS] = {"steps", "experts", "timing", "validation",
-                                                  "events"};
+                                                  "events", "eight_bits"};
 
 #define TIMED(phase, text, comment) \
     { GROUP_TIMING, phase, REAL, {STATISTIC}, "s", "time of a step spent " text, comment }
+#define SHARE(name, text, comment)                                                                 \
+    {                                                                                              \
+        GROUP_EIGHT_BITS, name, REAL, {LAYER, KIND}, "1", "share of the values that " text,        \
+            comment, /*added=*/1                                                                   \
+    }
+#define EIGHT(name, text, comment)                                                                 \
+    {                                                                                              \
+        GROUP_EIGHT_BITS, name, REAL, {LAYER, KIND}, "1", text, comment, /*added=*/1               \
+    }
 #define STEP(group)                                              \
     {                                                            \
         group, "step", COUNT, {NONE}, "1", "optimiser step",     \
@@ -184,11 +194,38 @@ const struct series series_table[N_SERIES] = {
                      "details in words",
                      "UTF-8, cut at 240 bytes"},
     [EVENTS_STEP] = STEP(GROUP_EVENTS),
+
+    [EIGHT_VALUES] = {GROUP_EIGHT_BITS,
+                      "nonzero",
+                      COUNT,
+                      {LAYER, KIND},
+                      "1",
+                      "values that are not 0",
+                      "of the step, whole grid; weights once; 0: the layer is not in eight bits",
+                      /*added=*/1},
+    [EIGHT_UNDERFLOW] = SHARE("underflow", "become 0", "of those that are not 0; NaN here and below: there are none"),
+    [EIGHT_LARGEST] = SHARE("at_largest", "become the largest magnitude of the format",
+                            "none is clipped: a scale follows from the largest magnitude of its block"),
+    [EIGHT_NONFINITE] = SHARE("nonfinite", "are lost in blocks with a NaN or an infinity",
+                              "such blocks count in nothing else but nonzero"),
+    [EIGHT_AMAX] = EIGHT("amax", "largest magnitude", NULL),
+    [EIGHT_LEAST_SCALE] = EIGHT("scale_min", "smallest scale of a block", NULL),
+    [EIGHT_MOST_SCALE] = EIGHT("scale_max", "largest scale of a block", NULL),
+    [EIGHT_ERROR] = EIGHT("error", "error of what is in eight bits",
+                          "Frobenius norm of the difference over that of the values"),
+    [EIGHT_STEP] = {GROUP_EIGHT_BITS,
+                    "step",
+                    COUNT,
+                    {NONE},
+                    "1",
+                    "optimiser step",
+                    "-1: this row is not written; written last in a row",
+                    /*added=*/1},
 };
 
 enum series_id series_step_of(enum series_group g) {
     static const enum series_id steps[N_GROUPS] = {STEPS_STEP, EXPERTS_STEP, TIMING_STEP,
-                                                   VALIDATION_STEP, EVENTS_STEP};
+                                                   VALIDATION_STEP, EVENTS_STEP, EIGHT_STEP};
     return steps[g];
 }
 
@@ -216,7 +253,8 @@ int series_shape(const struct series_size *size, enum series_id s, hsize_t shape
                                            (hsize_t)size->n_experts,
                                            N_STATISTICS,
                                            METRICS_KIND_BYTES,
-                                           METRICS_TEXT_BYTES};
+                                           METRICS_TEXT_BYTES,
+                                           N_LOW_KINDS};
     int rank = 1;
     shape[0] = (hsize_t)size->rows[series_table[s].group];
     for (; rank < MAX_RANK && series_table[s].dimensions[rank - 1] != NONE; rank++)

@@ -13,6 +13,7 @@ enum series_group {
     GROUP_TIMING,
     GROUP_VALIDATION,
     GROUP_EVENTS,
+    GROUP_EIGHT_BITS,
     N_GROUPS
 };
 
@@ -54,13 +55,31 @@ enum series_id {
     EVENTS_KIND,
     EVENTS_TEXT,
     EVENTS_STEP,
+    EIGHT_VALUES,
+    EIGHT_UNDERFLOW, /* the figures of low_statistics.h, in their order */
+    EIGHT_LARGEST,
+    EIGHT_NONFINITE,
+    EIGHT_AMAX,
+    EIGHT_LEAST_SCALE,
+    EIGHT_MOST_SCALE,
+    EIGHT_ERROR,
+    EIGHT_STEP,
     N_SERIES
 };
 
 enum series_kind { COUNT, REAL, REAL32, TOKENS32, CHARACTER };
 
 /* Dimensions behind the rows; each has a scale of its own in its group. */
-enum series_dimension { NONE, LAYER, EXPERT, STATISTIC, KIND_LENGTH, TEXT_LENGTH, N_DIMENSIONS };
+enum series_dimension {
+    NONE,
+    LAYER,
+    EXPERT,
+    STATISTIC,
+    KIND_LENGTH,
+    TEXT_LENGTH,
+    KIND,
+    N_DIMENSIONS
+};
 
 struct series {
     enum series_group group;

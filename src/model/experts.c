@@ -1,5 +1,6 @@
 #include "config.h"
 #include "model/block.h"
+#include "model/low_statistics.h"
 
 void experts_forward(struct model *m, int layer) {
     struct backend *be = m->be;
@@ -25,6 +26,7 @@ void experts_backward(struct model *m, int layer) {
     eight_bits_begin(m, layer);
     be->experts_down_backward(be, y->moe, y->z, m->dp_rows, model_grad(m, p->down), m->y, y->z,
                               y->h, model_operand(m, p->down), model_adds(m, p->down));
+    low_statistics_experts(m, layer);
     be->experts_up_backward(be, y->moe, m->y, model_grad(m, p->up), y->z, y->rows,
                             model_operand(m, p->up), model_adds(m, p->up));
     eight_bits_end(m);

@@ -4,6 +4,7 @@
 #include "model/block.h"
 #include "model/low.h"
 #include "model/low_copies.h"
+#include "model/low_statistics.h"
 #include "model/recompute.h"
 #include "model/stage.h"
 
@@ -71,6 +72,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     if (with_gradients) stages_new(m);
     low_copies_new(m);
     if (!with_gradients) return m;
+    low_statistics_new(m);
     m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
     m->dxn = be->alloc(be, N * D * r);
@@ -121,6 +123,7 @@ void model_free(struct model *m) {
                          m->masters};
     recompute_free_layers(m);
     low_copies_free(m);
+    low_statistics_free(m);
     stages_free(m);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
     memory_free(m->host_sums);

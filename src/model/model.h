@@ -59,6 +59,9 @@ struct model {
     struct stages *stages; /* stage.h; NULL: all tensors are kept whole */
     void **low_copies;     /* [params->n] low_copies.h: of weights in eight bits; NULL: none */
     char *low_stale;       /* [params->n] 1: these are to be made before the next forward pass */
+    double *low_sums;      /* low_statistics.h: [L, N_LOW_KINDS, N_LOW_SUMS]; NULL: never wanted */
+    int sampled;           /* the step is one that they are taken of; set and taken back between
+                              steps, with low_sums alone */
     float *masters;        /* [sizes.masters] FP32 weights of the shares; NULL where the weights
                               themselves are FP32, and all kept: see model_master */
     float *grads;          /* [sizes.grads], NULL for a model that only evaluates */

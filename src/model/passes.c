@@ -4,6 +4,7 @@
 #include "grid/watchdog.h"
 #include "model/block.h"
 #include "model/low_copies.h"
+#include "model/low_statistics.h"
 #include "model/recompute.h"
 #include "model/stage.h"
 #include <assert.h>
@@ -21,9 +22,10 @@ static void load_batch(struct model *m, const struct batch *b) {
 }
 
 /* 1: the backend has this pass recorded, and repeats it. Not with stages: which rooms hold what at
- * its start differs from pass to pass; nor where rows are made again, which is rare. */
+ * its start differs from pass to pass; nor where rows are made again or statistics taken, which is
+ * rare. */
 static int replays(struct model *m, const char *pass, int accumulate) {
-    return !m->stages && !m->be->rows_again &&
+    return !m->stages && !m->be->rows_again && !m->sampled &&
            m->be->replay(m->be, (struct recording){
                                     .owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
 }
@@ -52,6 +54,7 @@ static void forward(struct model *m) {
         be->add_norm(be, y->x2, y->xn2, y->rstd2, y->x1, m->delta,
                      model_weight(m, p->layers[l].norm2), m->s.eps, N, D);
         experts_forward(m, l);
+        low_statistics_forward(m, l);
         x = y->x2, delta = m->delta;
     }
     be->add_norm(be, m->x, m->xn, m->rstd, x, delta, model_weight(m, p->norm), m->s.eps, N, D);
@@ -151,6 +154,7 @@ static void backward(struct model *m) {
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm2), m->dxn, y->x2, y->rstd2,
                           model_weight(m, p->layers[l].norm2), N, D);
         attention_backward(m, l);
+        low_statistics_attention(m, l);
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm1), m->dxn, y->x1, y->rstd1,
                           model_weight(m, p->layers[l].norm1), N, D);
         stage_reduce(m, stage_layer(l));
@@ -186,6 +190,7 @@ static int begins_at_zero(const struct model *m, int i) {
 void model_reset(struct model *m) {
     struct backend *be = m->be;
     be->zero(be, m->sums, model_sums_bytes(m));
+    low_statistics_reset(m);
     if (m->stash_need) be->zero(be, m->stash_need, 2 * sizeof *m->stash_need);
     stages_finish(m);
     for (int i = 0; i < m->params->n; i++) {

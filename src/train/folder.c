@@ -87,7 +87,7 @@ void folder_write_used(const struct config *c, const char *text) {
 static int may_change(const char *key, int goes_on) {
     static const char *const free_keys[] = {
         "num_train_steps", "backend", "engine.", "memory.", "parallelism.", "checkpoint.",
-        "logger.", "profiler.", "train.", "validation.", "watchdog.",
+        "logger.", "profiler.", "train.", "validation.", "watchdog.", "precision.statistics",
         /* and of a run that goes on: */
         "optimizer.", "scheduler.", "dataset.read_ahead", "precision."};
     enum { N = sizeof free_keys / sizeof *free_keys, FINISHED = N - 4 };

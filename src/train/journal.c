@@ -34,6 +34,26 @@ void journal_step(struct metrics *m, const struct metrics_step *row, int64_t n_l
     io_post(write_step, e);
 }
 
+struct eight_entry {
+    struct metrics *m;
+    int64_t step;
+    struct low_figures f;
+};
+
+static int write_eight_bits(void *context) {
+    struct eight_entry *e = context;
+    metrics_eight_bits(e->m, e->step, &e->f);
+    low_figures_free(&e->f);
+    memory_free(e);
+    return 0;
+}
+
+void journal_eight_bits(struct metrics *m, int64_t step, struct low_figures f) {
+    struct eight_entry *e = memory_alloc(sizeof *e);
+    *e = (struct eight_entry){m, step, f};
+    io_post(write_eight_bits, e);
+}
+
 struct other_entry {
     struct metrics *m;
     int64_t step, tokens;

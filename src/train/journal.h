@@ -8,5 +8,6 @@ void journal_step(struct metrics *m, const struct metrics_step *row, int64_t n_l
                   int64_t n_experts);
 void journal_validation(struct metrics *m, int64_t step, int64_t tokens, double loss,
                         double bits_per_base);
+void journal_eight_bits(struct metrics *m, int64_t step, struct low_figures f); /* which it frees */
 void journal_event(struct metrics *m, enum metrics_event kind, int64_t step, const char *text);
 #endif

@@ -90,6 +90,16 @@ static void note_spike(struct record *r, struct run *run, int64_t step, double l
     note(run, EVENT_SPIKE, step, text);
 }
 
+/* Collective over world. */
+static void write_statistics(struct run *run, int64_t step) {
+    struct low_figures f = low_figures_new(run->model->s.L);
+    low_statistics_read(run->model, &f);
+    if (run->grid.rank == 0)
+        journal_eight_bits(run->metrics, step, f);
+    else
+        low_figures_free(&f);
+}
+
 void record_end(struct record *r, struct run *run, int64_t step, const struct step_sums *s,
                 double lr) {
     struct model *m = run->model;
@@ -102,8 +112,8 @@ void record_end(struct record *r, struct run *run, int64_t step, const struct st
     if (!s->finite && run->grid.rank == 0) note_skipped(r, run, step, s);
     if (s->finite && run->grid.rank == 0) note_spike(r, run, step, s->loss);
     watchdog_phase(WATCHDOG_RECORD, -1);
-    int due = step == 1 || step % c->logger.frequency == 0 || step == c->num_train_steps;
-    if (!due) return;
+    if (m->sampled) write_statistics(run, step);
+    if (!run_is_logged(c, step, c->logger.frequency)) return;
     double mine[N_PHASES] = {[PHASE_DATA] = r->drawn - r->start,
                              [PHASE_FORWARD] = s->seconds[CLOCK_FORWARD],
                              [PHASE_BACKWARD] = s->seconds[CLOCK_BACKWARD],

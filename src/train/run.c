@@ -191,9 +191,10 @@ static void open_metrics(struct run *r) {
         .run_id = r->run_id,
         .n_layers = r->model->s.L,
         .n_experts = r->model->s.E,
-        /* step 1, every so many, and the last */
-        .n_rows = c->num_train_steps / c->logger.frequency + (c->logger.frequency > 1) +
-                  (c->num_train_steps > 1 && c->num_train_steps % c->logger.frequency != 0),
+        .n_rows = run_logged_steps(c, c->logger.frequency),
+        .n_eight_bits_rows = low_statistics_wanted(c)
+                                 ? run_logged_steps(c, c->precision.statistics_every_n_steps)
+                                 : 0,
         .n_validation_rows =
             c->validation.enabled ? c->num_train_steps / c->validation.eval_interval + 2 : 0};
     memcpy(run.markov_bits_per_base, r->data.markov.bits_per_base, sizeof run.markov_bits_per_base);
@@ -332,6 +333,15 @@ static void note_changes(struct run *r, const char *changes) {
 
 int run_is_due(const struct config *c, int64_t step, int64_t interval) {
     return interval > 0 && (step % interval == 0 || step == c->num_train_steps);
+}
+
+int run_is_logged(const struct config *c, int64_t step, int64_t interval) {
+    return interval > 0 && (step == 1 || run_is_due(c, step, interval));
+}
+
+int64_t run_logged_steps(const struct config *c, int64_t interval) {
+    int64_t n = c->num_train_steps;
+    return n / interval + (interval > 1) + (n > 1 && n % interval != 0);
 }
 
 void run_open(struct run *r, struct config *c, int dp_size, int fresh) {

@@ -83,6 +83,11 @@ double run_measure_peak(struct backend *be);
 /* 1 when a thing done every `interval` steps (0: never) and at the end is due after `step`. */
 int run_is_due(const struct config *c, int64_t step, int64_t interval);
 
+/* 1 when what is logged every `interval` steps (0: never) is of this step: the first one, and those
+ * that run_is_due has; and how many steps of a whole run that are. */
+int run_is_logged(const struct config *c, int64_t step, int64_t interval);
+int64_t run_logged_steps(const struct config *c, int64_t interval);
+
 /* Opens a training run on dp_size x ep_size ranks in its folder, which exists; an earlier run's
  * files are moved away once deck and data are good. Collective over MPI_COMM_WORLD. The caller has
  * loaded the deck, which the run takes over. */

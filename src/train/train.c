@@ -62,9 +62,13 @@ static double train_step(struct run *r, struct record *record, int64_t step,
     votes[VOTE_SAVE] = stop_take_save();
     votes[VOTE_LOST] = lock_is_lost(r->lock);
     double lr = schedule_rate(r->config, step);
+    r->model->sampled =
+        low_statistics_wanted(r->config) &&
+        run_is_logged(r->config, step, r->config->precision.statistics_every_n_steps);
     struct step_sums sums = step_take(r->optimizer, (const struct batch *const *)r->batches,
                                       (int)r->config->grad_acc_steps, lr, votes, N_VOTES);
     record_end(record, r, step, &sums, lr);
+    r->model->sampled = 0;
     return sums.loss;
 }
 
