@@ -77,7 +77,7 @@ static void check_exact(struct backend *be, enum low low, struct low_operand o, 
     sums_of(be, low, o, 2, again);
     for (int i = 0; i < N_LOW_SUMS; i++) {
         int rounds = i == LOW_ERROR2 || i == LOW_SQUARES;
-        if (rounds ? fabs(found[i] - expected[i]) <= 1e-11 * expected[i] : found[i] == expected[i])
+        if (rounds ? fabs(found[i] - expected[i]) <= 1e-9 * expected[i] : found[i] == expected[i])
             continue;
         tap_note("sum %d is %.17g, not %.17g", i, found[i], expected[i]);
         wrong++;
@@ -216,7 +216,8 @@ static struct low_operand of_layer(const struct layer *l, enum low_place place, 
 }
 
 /* h or dz on two backends that have computed it in different roundings; slack: made again of a z
- * that is rounded, too. */
+ * that is rounded, too. A scale that is a power of two doubles where the largest magnitude passes
+ * 448 of them: BF16 moves some over, and with each all values of its block that reach 448. */
 static void check_alike(const struct layer *l, const struct layer *cpu, enum low low,
                         enum low_place place, int slack, const char *name) {
     double a[N_LOW_SUMS], b[N_LOW_SUMS];
@@ -224,10 +225,11 @@ static void check_alike(const struct layer *l, const struct layer *cpu, enum low
     sums_of(cpu->be, low, of_layer(cpu, place, cpu->z), 1, b);
     double error = sqrt(a[LOW_ERROR2] / a[LOW_SQUARES]),
            of_cpu = sqrt(b[LOW_ERROR2] / b[LOW_SQUARES]);
+    double largest = low == LOW_MXFP8 ? 0.25 : 0.05;
     int apart =
         fabs(a[LOW_VALUES] / b[LOW_VALUES] - 1) > 1e-3 ||
         fabs(a[LOW_UNDERFLOWS] - b[LOW_UNDERFLOWS]) > 20 * slack + 0.05 * b[LOW_UNDERFLOWS] ||
-        fabs(a[LOW_LARGEST] / b[LOW_LARGEST] - 1) > 0.05 * slack ||
+        fabs(a[LOW_LARGEST] / b[LOW_LARGEST] - 1) > largest * slack ||
         fabs(a[LOW_SQUARES] / b[LOW_SQUARES] - 1) > 0.02 * slack || fabs(error / of_cpu - 1) > 0.03;
     for (int i = LOW_AMAX; i < N_LOW_SUMS; i++) apart |= fabs(a[i] / b[i] - 1) > 0.05 * slack;
     tap_ok(

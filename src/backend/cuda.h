@@ -20,8 +20,6 @@ struct cuda_state {
     cudaEvent_t forked, joined[CUDA_SIDES];
     cudaStream_t main, beside; /* cuda_beside.c */
     cudaEvent_t asked, done[BESIDE_TICKETS];
-    unsigned adding; /* bits of tickets: additions beside, not yet awaited */
-    int beside_sms;  /* multiprocessors of products beside such work; 0: all */
     struct backend_options options;
     struct work work;                 /* what was reserved */
     struct cuda_upload *upload;       /* cuda_memory.c */

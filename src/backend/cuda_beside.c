@@ -22,20 +22,11 @@ static void beside(struct backend *be) {
     s->stream = s->beside;
 }
 
-/* Collectives of NCCL take multiprocessors all the time; of those over peer memory the additions
- * do, from when they are asked for until their tickets are awaited. */
-static void leave_sms(struct cuda_state *s, unsigned adding) {
-    s->adding = adding;
-    s->product_sms = s->pull && !adding ? 0 : s->beside_sms;
-}
-
 static void back(struct backend *be, int ticket) {
     struct cuda_state *s = cuda_state(be);
     assert(s->stream == s->beside && ticket < BESIDE_TICKETS);
-    cudaStream_t last = s->pull ? cuda_pull_end(be) : s->beside;
-    cuda_check(cudaEventRecord(s->done[ticket], last));
+    cuda_check(cudaEventRecord(s->done[ticket], s->pull ? cuda_pull_end(be) : s->beside));
     s->stream = s->main;
-    leave_sms(s, last != s->beside ? s->adding | 1u << ticket : s->adding);
 }
 
 /* An event that was never recorded is no reason to wait. */
@@ -43,7 +34,6 @@ static void await(struct backend *be, int ticket) {
     struct cuda_state *s = cuda_state(be);
     assert(s->stream == s->main && ticket < BESIDE_TICKETS);
     cuda_check(cudaStreamWaitEvent(s->main, s->done[ticket], 0));
-    leave_sms(s, s->adding & ~(1u << ticket));
 }
 
 /* The deck may ask for peer memory, or have nothing against it. */
@@ -82,8 +72,7 @@ void cuda_beside_reserve(struct backend *be) {
     if (be->grid->n_ranks > 1) choose_way(be);
     int sms = sms_beside(be, s->pull != NULL);
     cuda_check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, s->device));
-    s->beside_sms = sms > 0 && sms < all ? all - sms : 0;
-    leave_sms(s, 0);
+    s->product_sms = sms > 0 && sms < all ? all - sms : 0;
 }
 
 const char *cuda_beside_name(const struct backend *be) {

@@ -130,13 +130,8 @@ void stage_weights(struct model *m, int k) {
     if (m->stages) enter(m, k, STAGE_NONE, /*with_gradients=*/0);
 }
 
-/* The sums of the last stages of a backward pass go on beside the first layers of the next forward
- * pass, and not longer: products leave them multiprocessors until they are awaited. */
 void stage_forward(struct model *m, int k) {
-    if (!m->stages) return;
-    for (int r = 0; r < ROOMS && k == STAGE_EMBED + 1 + ROOMS; r++)
-        m->be->await(m->be, grads_ticket(r));
-    enter(m, k, k + 1, /*with_gradients=*/0);
+    if (m->stages) enter(m, k, k + 1, /*with_gradients=*/0);
 }
 
 void stage_backward(struct model *m, int k) {
