@@ -61,27 +61,33 @@ read_words() { # WORD...
 
 # Sets words, those of a case without memory.recompute; the command line's replace others.
 set_words() { # GRID RECIPE TOKENS LAYERS
-    local dp=${1%x*} shard=full word
+    local dp=${1%x*} shard=full word eight=()
     [ "$dp" -gt 1 ] || shard=optimizer
+    case $2 in fp8_block | mxfp8 | auto8) eight=(precision.fp8_weights=true precision.fp8_activations=true) ;; esac
     words=(L1_8x7B_ep)
     for word in "parallelism.dp_size=$dp" "parallelism.ep_size=${1#*x}" parallelism.shard=$shard "precision.recipe=$2" \
         dataset.micro_batch_size= "dataset.token_micro_batch_size=$3" "grad_acc_steps=$(((tokens_per_rank + $3 - 1) / $3))" \
-        "dataset.path=$jobs/input/genomes/ecoli_536.fna.gz" "model.num_hidden_layers=$4" "${model[@]}" \
+        "dataset.path=$jobs/input/genomes/ecoli_536.fna.gz" "model.num_hidden_layers=$4" "${eight[@]}" "${model[@]}" \
         scheduler.kind=constant "scheduler.warmup_steps=$skip" logger.frequency=1 checkpoint.save_final_model=false; do
         [[ " ${keys[*]%%=*} " = *" ${word%%=*} "* ]] || words+=("$word")
     done
     words+=("${keys[@]}")
 }
 
-# Sets recomputed, the layers that must be, and adds them to words: the fewest quarters of them with which the case fits,
-# all where experts are not spread. FOLDER/plan.json gets the plan, ended `planned`; else ended says why not.
+# Sets recomputed, the layers that must be, and adds them to words: none, else of all only what memory-bound operations make
+# again (where experts are not spread that at least), else the fewest quarters of them with which the case fits. FOLDER/plan.json gets the plan, ended `planned`; else ended says why not.
 fit() { # FOLDER GRID LAYERS
-    local code quarter quarters='0 1 2 3 4' some
-    [ "${2#*x}" -gt 1 ] || quarters=4
-    for quarter in $quarters; do
-        recomputed=$((quarter * $3 / 4))
-        some=(memory.recompute=none)
-        [ $recomputed -eq 0 ] || some=(memory.recompute=layer "memory.recompute_layers=$recomputed")
+    local code way ways='none activation 1 2 3 4' some
+    [ "${2#*x}" -gt 1 ] || ways='activation 1 2 3 4'
+    for way in $ways; do
+        recomputed=0 some=("memory.recompute=$way")
+        case $way in
+        [1-4])
+            recomputed=$((way * $3 / 4))
+            [ $recomputed -gt 0 ] || continue # 0 would be all
+            some=(memory.recompute=layer "memory.recompute_layers=$recomputed")
+            ;;
+        esac
         regulon plan "${words[@]}" "${some[@]}" --ranks "$ranks" "${gpu[@]}" --json >"$1/plan.json" 2>>"$1/err"
         code=$?
         [ $code -eq 1 ] || break
