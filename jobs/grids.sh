@@ -18,6 +18,7 @@ read_words() { # WORD...
         cut) cut=yes ;;
         plan) only_plan=yes ;;
         saves) saves=yes ;;
+        num_train_steps=* | checkpoint.*=*) stop 64 "$word: steps and saves are this job's own" ;;
         *=*) keys+=("$word") ;;
         bf16 | fp32 | fp8_block | mxfp8) recipes+=("$word") ;;
         [1-9]*x[1-9]*) grids+=("$word") ;;
@@ -59,11 +60,12 @@ read_words() { # WORD...
     [ $only_plan = no ] || { saves=no out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT; } # what there is stays
 }
 
-# Sets words, those of a case without memory.recompute; the command line's replace others.
+# Sets words, those of a case without memory.recompute; the command line's replace others. MXFP8 is emulated anywhere.
 set_words() { # GRID RECIPE TOKENS LAYERS
     local dp=${1%x*} shard=full word eight=()
     [ "$dp" -gt 1 ] || shard=optimizer
-    case $2 in fp8_block | mxfp8 | auto8) eight=(precision.fp8_weights=true precision.fp8_activations=true) ;; esac
+    [ "$2" != mxfp8 ] || [[ " ${model[*]} " = *' precision.emulate=true '* ]] || eight=(precision.emulate=true)
+    case $2 in fp8_block | mxfp8 | auto8) eight+=(precision.fp8_weights=true precision.fp8_activations=true) ;; esac
     words=(L1_8x7B_ep)
     for word in "parallelism.dp_size=$dp" "parallelism.ep_size=${1#*x}" parallelism.shard=$shard "precision.recipe=$2" \
         dataset.micro_batch_size= "dataset.token_micro_batch_size=$3" "grad_acc_steps=$(((tokens_per_rank + $3 - 1) / $3))" \
@@ -75,13 +77,20 @@ set_words() { # GRID RECIPE TOKENS LAYERS
 }
 
 # Sets recomputed, the layers that must be, and adds them to words: none, else of all only what memory-bound operations make
-# again (where experts are not spread that at least), else the fewest quarters of them with which the case fits. FOLDER/plan.json gets the plan, ended `planned`; else ended says why not.
+# again (where experts are not spread that at least), else the fewest quarters of them with which the case fits; or what the
+# command line says. FOLDER/plan.json gets the plan, ended `planned`; else ended says why not.
 fit() { # FOLDER GRID LAYERS
     local code way ways='none activation 1 2 3 4' some
     [ "${2#*x}" -gt 1 ] || ways='activation 1 2 3 4'
+    [[ " ${keys[*]}" != *' memory.recompute'* ]] || ways=said
     for way in $ways; do
         recomputed=0 some=("memory.recompute=$way")
         case $way in
+        said)
+            [[ " ${keys[*]} " != *' memory.recompute=layer '* ]] || recomputed=$3
+            [[ " ${keys[*]} " =~ ' memory.recompute_layers='([0-9]+)' ' ]] && recomputed=${BASH_REMATCH[1]}
+            some=()
+            ;;
         [1-4])
             recomputed=$((way * $3 / 4))
             [ $recomputed -gt 0 ] || continue # 0 would be all
@@ -135,9 +144,15 @@ lose() { # RUN
 
 # Trains with $words in FOLDER/run until SECONDS says END, or `until_that` is true of FOLDER. Sets ended.
 train() { # FOLDER END UNTIL_THAT WORD...
-    local folder=$1 end=$2 until_that=$3 code
+    local folder=$1 end=$2 until_that=$3
     shift 3
     launch train "${words[@]}" checkpoint.ckpt_dir="$folder/run" "$@" >>"$folder/out" 2>>"$folder/err"
+    watch_job "$folder" "$end" "$until_that"
+}
+
+# Waits for what was launched, as train says of its run.
+watch_job() { # FOLDER END UNTIL_THAT
+    local folder=$1 end=$2 until_that=$3 code
     trap 'lose "$folder/run"; wait "$job"; exit 130' INT TERM # what is started behind a script hears no Ctrl-C
     ended=''
     while [ -z "$ended" ] && kill -0 "$job" 2>/dev/null; do
@@ -197,7 +212,9 @@ saves() { # GRID OTHER_GRID RECIPE TOKENS LIMIT_S
 
     start=$(date +%s.%N)
     launch export "$run" -o "$folder/hf" --dtype bf16 2>>"$folder/err"
-    wait "$job" || ended="export: exit code $?"
+    watch_job "$folder" "$end" false
+    [ "$ended" = finished ] || ended="export: $ended"
+    note "$folder" saves "$1, then $2" "$3" "$4" "$saved_layers"
     [ "$ended" = finished ] || failed "$folder" || return
     say "saves: exported: $(rate "$(du -sb "$folder/hf" | awk '{ print $1 }')" "$(echo "$(date +%s.%N) $start" | awk '{ print $1 - $2 }')"), its start included"
 

@@ -4,7 +4,7 @@
 #include "peer_add.h"
 #include "vector.cuh"
 
-enum { THREADS = 1024, RUNS = 4 };
+enum { THREADS = 512, RUNS = 6, TOGETHER = 3 };
 
 static __device__ __forceinline__ void add_to(float &a, float b) {
     a += b;
@@ -14,25 +14,36 @@ static __device__ __forceinline__ void add_to(float4 &a, float4 b) {
     a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w;
 }
 
-/* T: what a thread takes at a time; n of them */
+/* T: what a thread takes at a time; n of them. The arrays are read TOGETHER at a time, RUNS from
+ * each: with two ranks all three of them. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS, 1)
     add_parts(T *sum, peer_parts parts, size_t n, bool accumulate) {
     const size_t tile = static_cast<size_t>(THREADS) * RUNS;
+    const int arrays = parts.n_ranks + accumulate;
     for (size_t first = blockIdx.x * tile; first < n; first += gridDim.x * tile) {
-        T total[RUNS], part[RUNS];
+        T total[RUNS], part[TOGETHER][RUNS];
         const size_t at = first + threadIdx.x;
-        for (int r = 0; r < parts.n_ranks + accumulate; r++) {
-            const T *from = r < parts.n_ranks ? reinterpret_cast<const T *>(parts.at[r]) : sum;
+        for (int r = 0; r < arrays; r += TOGETHER) {
 #pragma unroll
-            for (int u = 0; u < RUNS; u++)
-                if (at + u * THREADS < n) part[u] = __ldcs(from + at + u * THREADS);
+            for (int k = 0; k < TOGETHER; k++) {
+                if (r + k >= arrays) break;
+                const T *from = sum;
+                if (r + k < parts.n_ranks) from = reinterpret_cast<const T *>(parts.at[r + k]);
 #pragma unroll
-            for (int u = 0; u < RUNS; u++) {
-                if (r == 0)
-                    total[u] = part[u];
-                else
-                    add_to(total[u], part[u]);
+                for (int u = 0; u < RUNS; u++)
+                    if (at + u * THREADS < n) part[k][u] = __ldcs(from + at + u * THREADS);
+            }
+#pragma unroll
+            for (int k = 0; k < TOGETHER; k++) {
+                if (r + k >= arrays) break;
+#pragma unroll
+                for (int u = 0; u < RUNS; u++) {
+                    if (r + k == 0)
+                        total[u] = part[k][u];
+                    else
+                        add_to(total[u], part[k][u]);
+                }
             }
         }
 #pragma unroll

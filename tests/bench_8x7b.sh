@@ -63,6 +63,12 @@ bash jobs/bench-8x7b.sbatch plan >out 2>err && [ "$(lines '^bench-8x7b: .* GB pl
     grep -q '8x1-bf16-4096: 147.4 of 149.0 GB planned, 0 of 32 layers' out && grep -q '8x1-bf16-16384: 135.7 of 149.0 GB planned, 32 of 32 layers' out &&
     grep -q '1x8-bf16-4096: 146.2 of 149.0 GB planned, 8 of 32 layers' out
 judge $? 'plan says what would run on eight GPUs'
+bash jobs/bench-8x7b.sbatch plan 1x8 fp8_block mxfp8 4096 memory.recompute=layer memory.recompute_layers=30 >out 2>err &&
+    [ "$(lines ' of 149.0 GB planned, 30 of 32 layers recomputed$')" = 2 ]
+judge $? 'recomputed is what the command line says; MXFP8 is emulated'
+bash jobs/bench-8x7b.sbatch plan num_train_steps=20 >out 2>err
+[ $? = 64 ] && grep -q "num_train_steps=20: steps and saves are this job's own" err
+judge $? 'keys that are not for the command line: 64'
 driver 'printf "143771\n81559\n"'
 bash jobs/bench-8x7b.sbatch ranks=4 plan 2x2 bf16 4096 model.num_hidden_layers=8 >out 2>err && [ "$(lines ' ')" = 1 ] &&
     grep -q '^bench-8x7b: 2x2-bf16-4096: [0-9.]* of 84.7 GB planned, 0 of 8 layers' out

@@ -165,6 +165,13 @@ refused 78 "precision.recipe is 'mxfp8', which GPUs of compute capability 9.0 ca
 plan 0 ./wide.yaml --json && cp out bf16 && plan 0 ./wide.yaml --json precision.recipe=mxfp8 precision.emulate=true &&
     has '[m["eight_bits"] == 2 * 4 * 245760 and m["workspace"] - b["workspace"] == 704 * 2 * (256 + 128) and m["experts"] == b["experts"] for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
 ok $? 'mxfp8 emulated on a GPU: copies of weights, rooms for operands'
+plan 0 ./wide.yaml --json precision.recipe=mxfp8 precision.emulate=true engine.experts=cublaslt && plan 0 ./wide.yaml --json precision.recipe=mxfp8 precision.emulate=true model.intermediate_size=96
+ok $? 'by a product an expert, and where the grouped kernels do not serve'
+# with layers that stay out of the recipe, activations in eight bits are for one rank's experts alone
+stay="L1_8x7B_ep --ranks 2 $eight precision.first_layers_bf16=1 parallelism.dp_size=2 parallelism.ep_size=1 model.num_hidden_layers=8"
+# shellcheck disable=SC2086 # several words
+plan 1 $stay && grep -q 'GB  *parallelism.ep_size=2 parallelism.dp_size=1$' out && plan 1 $stay precision.fp8_activations=true && grep -q 'parallelism.shard=full$' out && ! grep -q ep_size=2 out
+ok $? 'advice is not a deck that is refused'
 plan 0 ./small.yaml 'train.freeze=*.experts.*' --ranks 2 --json && has 'sent["expert_gradients"] == 0 and sent["expert_weights"] == 0'
 ok $? 'frozen experts are not sent'
 # of gradients there is room for one frozen tensor, the experts' gate and up

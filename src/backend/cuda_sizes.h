@@ -93,8 +93,8 @@ int cuda_peer_serves(const struct work *w, const struct grid *g, const struct ba
 /* The same for collectives beside other work. */
 int cuda_pull_serves(const struct grid *g, const struct backend_options *o, char *why, size_t size);
 
-/* Of these: bytes of one of two rooms for parts of sums, and bytes of the board; and how much of
- * communication_sms is for NCCL alone. */
+/* Of these: bytes of one of two rooms for parts of sums, and bytes of the board; and what
+ * communication_sms is divided by, for additions need less than NCCL. */
 enum { CUDA_PULL_BOARD = 256, CUDA_PULL_SMS = 4 };
 #ifndef CUDA_PULL_ROOM /* a test has smaller ones */
 #define CUDA_PULL_ROOM (64 << 20)

@@ -124,7 +124,13 @@ static struct backend *open_way(void *context, enum exchange_engine way) {
     struct choice *choice = context;
     struct config c = *choice->c;
     c.engine.exchange = (int)way;
-    if (c.engine.collectives == EXCHANGE_AUTO) c.engine.collectives = (int)way;
+    return run_backend(&c, choice->g);
+}
+
+static struct backend *open_beside(void *context, enum exchange_engine way) {
+    struct choice *choice = context;
+    struct config c = *choice->c;
+    c.engine.collectives = (int)way;
     return run_backend(&c, choice->g);
 }
 
@@ -145,7 +151,7 @@ static int bench_comm(struct backend *be, struct choice *choice, const struct op
                              .tokens = o->n ? o->list : usual,
                              .n = o->n ? o->n : all,
                              .seconds = o->seconds};
-    return comm_run(be, open_way, choice, z, &wish, csv);
+    return comm_run(be, open_way, open_beside, choice, z, &wish, csv);
 }
 
 /* All but step. Returns how many results are wrong. */

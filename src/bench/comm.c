@@ -267,8 +267,8 @@ static const char *collectives_beside(struct backend *be, const struct sizes *z,
     return way;
 }
 
-int comm_run(struct backend *be, open_exchange *open, void *context, const struct sizes *z,
-             const struct comm_wish *wish, FILE *csv) {
+int comm_run(struct backend *be, open_exchange *open, open_exchange *open_beside, void *context,
+             const struct sizes *z, const struct comm_wish *wish, FILE *csv) {
     const struct grid *g = be->grid;
     int wrong = 0;
     if (g->rank == 0) {
@@ -293,8 +293,8 @@ int comm_run(struct backend *be, open_exchange *open, void *context, const struc
     be = open(context, wish->way);
     collectives(be, wish->seconds);
     backend_close(be);
-    const char *way = collectives_beside(open(context, wish->way), z, wish->seconds);
-    if (wish->way == EXCHANGE_AUTO && wish->beside == EXCHANGE_AUTO && strcmp(way, "peer") == 0)
-        collectives_beside(open(context, EXCHANGE_NCCL), z, wish->seconds);
+    const char *way = collectives_beside(open_beside(context, wish->beside), z, wish->seconds);
+    if (wish->beside == EXCHANGE_AUTO && strcmp(way, "peer") == 0)
+        collectives_beside(open_beside(context, EXCHANGE_NCCL), z, wish->seconds);
     return wrong;
 }

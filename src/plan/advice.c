@@ -3,6 +3,7 @@
 #include "config.h"
 #include "plan/figures.h"
 #include "base/memory.h"
+#include "config/check.h"
 #include "data/loader.h"
 #include "model/low.h"
 #include <inttypes.h>
@@ -27,8 +28,8 @@ static struct change as_it_is(const struct plan *p) {
                            .fp8_weights = p->config->precision.fp8_weights};
 }
 
-/* Bytes of a rank; 0 where the change gives no grid. c is the changed deck,
- * whose strings are the deck's. */
+/* Bytes of a rank; 0 where the change gives no grid, or a deck that is refused. c is the changed
+ * deck, whose strings are the deck's. */
 static double planned(const struct plan *p, struct change x, struct config *c) {
     struct plan q = *p;
     *c = *p->config;
@@ -46,6 +47,7 @@ static double planned(const struct plan *p, struct change x, struct config *c) {
         c->dataset.micro_batch_size = 0;
     }
     char *problem = plan_grid(&q, x.ranks);
+    if (!problem) problem = check_steps(c);
     double bytes = problem ? 0 : plan_memory(&q).total;
     memory_free(problem);
     return bytes;

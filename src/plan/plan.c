@@ -129,7 +129,7 @@ static void refuse_engines(const struct plan *p) {
         !cuda_cudnn_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
     int grouped = cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why);
-    if (w.low != LOW_NONE && !grouped)
+    if (w.low != LOW_NONE && cuda_low_way(plan_capability(p), w.low) == LOW_FAST && !grouped)
         die_user(EXIT_CONFIG,
                  "precision.recipe: the grouped kernels compute in eight bits, and cannot here: %s",
                  why);
