@@ -109,7 +109,7 @@ END
 chmod +x "$work/bin/srun"
 (export SLURM_JOB_ID=7 SLURM_JOB_NAME=night SLURM_NTASKS=2 SLURM_CPUS_PER_TASK=3 SLURM_SUBMIT_DIR="$work/clone" &&
     bash jobs/bench-8x7b.sbatch cut backend=cpu out=job 2x1 fp32 64 >out 2>err) &&
-    grep -q '^--mpi=pmi2 --kill-on-bad-exit=1 --gpu-bind=none --cpus-per-task=3 regulon train L1_8x7B_ep .*parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full .*memory.recompute=layer .*num_train_steps=3 ' "$work/srun" &&
+    grep -q '^--mpi=pmi2 --kill-on-bad-exit=1 --gpu-bind=none --cpus-per-task=3 regulon train L1_8x7B_ep .*parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full .*memory.recompute=activation .*num_train_steps=3 ' "$work/srun" &&
     [ "$(lines '^2x1 .* finished$')" = 1 ]
 judge $? 'as a job: by srun, on as many ranks as it has tasks'
 for word in 3x1 nonsense ranks=two; do
