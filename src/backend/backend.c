@@ -3,7 +3,12 @@
 #include "backend/cpu.h"
 #include "backend/cuda_sizes.h"
 #include "base/memory.h"
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #ifdef HAVE_CUDA
 #include "backend/cuda.h"
 
@@ -44,11 +49,30 @@ enum low_way backend_low_way(int capability, enum low low) {
     return capability ? cuda_low_way(capability, low) : LOW_EMULATED;
 }
 
+/* Threads of this rank: OMP_NUM_THREADS if it is set, else its share of the node's processors:
+ * those it is bound to, or, where ranks may run on the same ones, the node's divided by its ranks
+ * (two ranks that spin on one core are fifty times slower than they need be). On a GPU they draw
+ * weights and prepare data. Collective over grid->node. */
+static void choose_threads(const struct grid *g) {
+#ifdef _OPENMP
+    cpu_set_t mine, all;
+    CPU_ZERO(&mine);
+    int known = sched_getaffinity(0, sizeof mine, &mine) == 0, n = CPU_COUNT(&mine), sum;
+    MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, g->node);
+    MPI_Allreduce(&n, &sum, 1, MPI_INT, MPI_SUM, g->node);
+    if (sum > CPU_COUNT(&all)) n = CPU_COUNT(&all) / g->node_size;
+    if (known && !getenv("OMP_NUM_THREADS")) omp_set_num_threads(n > 0 ? n : 1);
+#else
+    (void)g;
+#endif
+}
+
 struct backend *backend_open(const char *name, const struct grid *g,
                              const struct backend_options *o) {
     static const struct backend_options none;
     struct backend *be = memory_alloc(sizeof *be);
     be->grid = g;
+    choose_threads(g);
     be->sent_rows = memory_alloc_array((size_t)g->ep_size, sizeof *be->sent_rows);
 #ifdef HAVE_CUDA
     if (is_cuda(name)) {

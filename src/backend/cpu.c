@@ -1,29 +1,15 @@
-/* The CPU backend: its threads, and the table put together. */
+/* The CPU backend: the table put together. */
 #include "config.h"
 #include "backend/cpu.h"
 #include "base/memory.h"
-#include <sched.h>
-#include <stdlib.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-/* Threads of this rank: OMP_NUM_THREADS if it is set, else its share of the node's processors:
- * those it is bound to, or, where ranks may run on the same ones, the node's divided by its ranks
- * (two ranks that spin on one core are fifty times slower than they need be). Collective over
- * grid->node. */
-static int choose_threads(const struct grid *g) {
+static int n_threads_here(void) {
 #ifdef _OPENMP
-    cpu_set_t mine, all;
-    CPU_ZERO(&mine);
-    int known = sched_getaffinity(0, sizeof mine, &mine) == 0, n = CPU_COUNT(&mine), sum;
-    MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, g->node);
-    MPI_Allreduce(&n, &sum, 1, MPI_INT, MPI_SUM, g->node);
-    if (sum > CPU_COUNT(&all)) n = CPU_COUNT(&all) / g->node_size;
-    if (known && !getenv("OMP_NUM_THREADS")) omp_set_num_threads(n > 0 ? n : 1);
     return omp_get_max_threads();
 #else
-    (void)g;
     return 1;
 #endif
 }
@@ -61,7 +47,7 @@ static void with_ticket(struct backend *be, int ticket) {
 }
 
 void cpu_open(struct backend *be) {
-    int n_threads = choose_threads(be->grid);
+    int n_threads = n_threads_here();
     be->name = "cpu";
     be->row_unit = 1;
     be->engines = "experts loop, attention own, exchange mpi";
