@@ -3,6 +3,7 @@
 #ifndef REGULON_KERNELS_TENSOR_MAP_CUH
 #define REGULON_KERNELS_TENSOR_MAP_CUH
 #include "check.h"
+#include "driver.h"
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <initializer_list>
@@ -15,20 +16,7 @@ using encode_tensor_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuin
 
 /* The driver's encoder, NULL: it has none. */
 static inline encode_tensor_map tensor_map_encoder() {
-    void *f = nullptr;
-    cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-    cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-                                                          cudaEnableDefault, &found);
-#else
-    cudaError_t status =
-        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found);
-#endif
-    if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-        (void)cudaGetLastError();
-        return nullptr;
-    }
-    return reinterpret_cast<encode_tensor_map>(f);
+    return reinterpret_cast<encode_tensor_map>(driver_function("cuTensorMapEncodeTiled"));
 }
 
 /* One dimension: its size, the distance between neighbours in elements (the first one's is 1), and
@@ -55,10 +43,9 @@ static inline CUtensorMap tensor_map(encode_tensor_map encode, element type, con
         if (rank) strides[rank - 1] = d.stride * bytes;
         rank++;
     }
-    CUresult status =
-        encode(&map, data, rank, const_cast<void *>(base), sizes, strides, boxes, ones,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult status = encode(&map, data, rank, const_cast<void *>(base), sizes, strides, boxes,
+                             ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS)
         kernel_failed(__FILE__, __LINE__, "cuTensorMapEncodeTiled refused a matrix");
     return map;

@@ -87,6 +87,14 @@ struct backend *backend_open(const char *name, const struct grid *g,
     return be;
 }
 
+void backend_reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
+                                const size_t *counts) {
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    be->reduce_scatter(be, comm, x, counts);
+    be->add(be, sum, x + backend_first(counts, rank), counts[rank]);
+}
+
 void backend_close(struct backend *be) {
     if (!be) return;
     be->close(be);

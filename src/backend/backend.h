@@ -463,6 +463,17 @@ struct backend *backend_open(const char *name, const struct grid *g,
                              const struct backend_options *o);
 void backend_close(struct backend *be);
 
+/* Where rank's elements begin, behind those of the ranks before it. */
+static inline size_t backend_first(const size_t *counts, int rank) {
+    size_t first = 0;
+    for (int r = 0; r < rank; r++) first += counts[r];
+    return first;
+}
+
+/* reduce_scatter_add by reduce_scatter and add. */
+void backend_reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
+                                const size_t *counts);
+
 /* Element i of a real_t array. */
 static inline real_t *real_at(const struct backend *be, const real_t *x, size_t i) {
     return (char *)(uintptr_t)x + i * be->real_bytes;

@@ -116,7 +116,7 @@ static void reserve_cuda(struct backend *be, struct work w) {
     for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)
         if (low.bytes[i]) alloc(be, low.bytes[i]);
     struct cuda_emulate_rooms emulate = cuda_emulate_rooms_of(&w, grouped, be->grid->ep_size);
-    for (int i = 0; i < 2 && w.low == LOW_MXFP8; i++)
+    for (int i = 0; i < 2; i++)
         if (emulate.bytes[i]) alloc(be, emulate.bytes[i]);
     c->peer = be->grid->ep_size > 1 && cuda_peer_serves(&w, be->grid, &c->options, why, sizeof why);
     c->kind = COUNT_EXCHANGE;
@@ -155,13 +155,11 @@ static void moe_stash_cuda(struct backend *be, struct moe *m, struct stash s) {
 }
 
 static size_t low_bytes_cuda(struct backend *be, int n, int N, int K) {
-    return ((struct count *)be->state)->low == LOW_MXFP8 ? cuda_emulate_copies(n, N, K)
-                                                         : cuda_low_copies(n, N, K);
+    return cuda_low_bytes(((struct count *)be->state)->low, n, N, K);
 }
 
 static size_t low_z_bytes_cuda(struct backend *be, size_t R, int F) {
-    int kept = be->low_z && ((struct count *)be->state)->low == LOW_FP8_BLOCK;
-    return kept ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
+    return cuda_low_z_bytes(be, ((struct count *)be->state)->low, R, F);
 }
 
 static void moe_free_cuda(struct backend *be, struct moe *m) {

@@ -39,16 +39,6 @@ static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const si
     if (counts[rank]) memcpy(x + places[rank], mine, counts[rank] * sizeof *x);
 }
 
-static void reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
-                               const size_t *counts) {
-    int rank;
-    size_t first = 0;
-    MPI_Comm_rank(comm, &rank);
-    for (int r = 0; r < rank; r++) first += counts[r];
-    reduce_scatter(be, comm, x, counts);
-    be->add(be, sum, x + first, counts[rank]);
-}
-
 static void all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
     int *n, *places;
     to_ints(be, comm, counts, &n, &places);
@@ -68,7 +58,7 @@ static void sum_double(struct backend *be, MPI_Comm comm, double *x, size_t n) {
 void cpu_fill_collectives(struct backend *be) {
     be->all_reduce = all_reduce;
     be->reduce_scatter = reduce_scatter;
-    be->reduce_scatter_add = reduce_scatter_add;
+    be->reduce_scatter_add = backend_reduce_scatter_add;
     be->all_gather = all_gather;
     be->sum_uint32 = sum_uint32;
     be->sum_double = sum_double;

@@ -97,7 +97,7 @@ static void reserve(struct backend *be, struct work w) {
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);
     cuda_low_reserve(be);
-    if (s->way == LOW_EMULATED) cuda_emulate_reserve(be);
+    cuda_emulate_reserve(be);
     size_t attention = cuda_attention_scratch(be),
            experts = cuda_experts_scratch(&w, s->grouped != NULL, be->grid->ep_size);
     struct cuda_rooms rooms =

@@ -223,16 +223,10 @@ void cuda_collectives_close(struct backend *be) {
 
 static void reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
                                const size_t *counts) {
-    if (cuda_pulls(be, x)) {
+    if (cuda_pulls(be, x))
         cuda_pull_add(be, comm, sum, x, counts);
-        return;
-    }
-    int rank;
-    size_t first = 0;
-    MPI_Comm_rank(comm, &rank);
-    for (int r = 0; r < rank; r++) first += counts[r];
-    reduce_scatter(be, comm, x, counts);
-    be->add(be, sum, x + first, counts[rank]);
+    else
+        backend_reduce_scatter_add(be, comm, sum, x, counts);
 }
 
 void cuda_fill_collectives(struct backend *be) {

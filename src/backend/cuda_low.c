@@ -42,14 +42,13 @@ struct fp8_z cuda_low_kept_z(const struct backend *be, const real_t *z, const st
 }
 
 static size_t low_z_bytes(struct backend *be, size_t R, int F) {
-    return be->low_z && cuda_state(be)->low ? cuda_low_z(R, F) : R * 2 * (size_t)F * be->real_bytes;
+    return cuda_low_z_bytes(be, cuda_state(be)->work.low, R, F);
 }
 
 /* ---- weights ---- */
 
 static size_t low_bytes(struct backend *be, int n, int N, int K) {
-    return cuda_state(be)->way == LOW_EMULATED ? cuda_emulate_copies(n, N, K)
-                                               : cuda_low_copies(n, N, K);
+    return cuda_low_bytes(cuda_state(be)->work.low, n, N, K);
 }
 
 static struct copies *copies_at(struct cuda_low *low, const void *place) {

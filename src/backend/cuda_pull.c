@@ -15,6 +15,7 @@
 #include "backend/cuda.h"
 #include "backend/cuda_window.h"
 #include "base/memory.h"
+#include "driver.h"
 #include "peer_add.h"
 #include <assert.h>
 #include <cuda.h>
@@ -59,6 +60,11 @@ static struct group group_of(const struct backend *be, MPI_Comm comm) {
     return r;
 }
 
+/* The k-th behind this rank: each begins with another one, so that links share the work. */
+static int rank_behind(const struct group *g, int k) {
+    return (g->me + k) % g->n;
+}
+
 /* ---- meetings ---- */
 
 static CUdeviceptr came(const struct peers *boards, int on, int from) {
@@ -66,62 +72,49 @@ static CUdeviceptr came(const struct peers *boards, int on, int from) {
     return (CUdeviceptr)(uintptr_t)(board->came + from);
 }
 
-/* The others are told that this rank has come to one meeting more with each. */
-static CUresult tell(struct backend *be, const struct group *g) {
-    struct cuda_pull *p = cuda_state(be)->pull;
-    CUstreamBatchMemOpParams list[PEERS];
-    unsigned n = 0;
-    memset(list, 0, sizeof list);
-    for (int k = 1; k < g->n; k++) {
-        int r = g->of[(g->me + k) % g->n];
-        list[n++].writeValue =
-            (struct CUstreamMemOpWriteValueParams_st){.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
-                                                      .address = came(&p->boards, r, p->boards.me),
-                                                      .value = ++p->met[r],
-                                                      .flags = CU_STREAM_WRITE_VALUE_DEFAULT};
-    }
-    return n ? p->batch(cuda_state(be)->beside, n, list, 0) : CUDA_SUCCESS;
+/* An operation for a meeting with rank r of world; op is zero before. */
+typedef void board_op(struct cuda_pull *p, int r, CUstreamBatchMemOpParams *op);
+
+/* It is told that this rank has come to one meeting more with it. */
+static void tell(struct cuda_pull *p, int r, CUstreamBatchMemOpParams *op) {
+    op->writeValue =
+        (struct CUstreamMemOpWriteValueParams_st){.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                                  .address = came(&p->boards, r, p->boards.me),
+                                                  .value = ++p->met[r],
+                                                  .flags = CU_STREAM_WRITE_VALUE_DEFAULT};
 }
 
-/* What follows on the stream waits until they have told as much. */
-static CUresult hear(struct backend *be, const struct group *g) {
+/* What follows on the stream waits until it has told as much. */
+static void hear(struct cuda_pull *p, int r, CUstreamBatchMemOpParams *op) {
+    op->waitValue =
+        (struct CUstreamMemOpWaitValueParams_st){.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                                                 .address = came(&p->boards, p->boards.me, r),
+                                                 .value = p->met[r],
+                                                 .flags = CU_STREAM_WAIT_VALUE_GEQ};
+}
+
+/* The same with all others of the group. */
+static CUresult with_others(struct backend *be, const struct group *g, board_op *one) {
     struct cuda_pull *p = cuda_state(be)->pull;
     CUstreamBatchMemOpParams list[PEERS];
     unsigned n = 0;
     memset(list, 0, sizeof list);
-    for (int k = 1; k < g->n; k++) {
-        int r = g->of[(g->me + k) % g->n];
-        list[n++].waitValue =
-            (struct CUstreamMemOpWaitValueParams_st){.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
-                                                     .address = came(&p->boards, p->boards.me, r),
-                                                     .value = p->met[r],
-                                                     .flags = CU_STREAM_WAIT_VALUE_GEQ};
-    }
+    for (int k = 1; k < g->n; k++) one(p, g->of[rank_behind(g, k)], &list[n++]);
     return n ? p->batch(cuda_state(be)->beside, n, list, 0) : CUDA_SUCCESS;
 }
 
 static void meet(struct backend *be, const struct group *g) {
-    CUresult status = tell(be, g);
-    if (status == CUDA_SUCCESS) status = hear(be, g);
+    CUresult status = with_others(be, g, tell);
+    if (status == CUDA_SUCCESS) status = with_others(be, g, hear);
     if (status != CUDA_SUCCESS) die("CUDA: cuStreamBatchMemOp: error %d", (int)status);
 }
 
 /* ---- the trial at the start ---- */
 
 static batch_ops *find_batch(void) {
-    void *found = NULL;
+    void *found = driver_function("cuStreamBatchMemOp");
     batch_ops *f = NULL;
-    enum cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-    cudaError_t status = cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &found, 12000,
-                                                          cudaEnableDefault, &result);
-#else
-    cudaError_t status =
-        cudaGetDriverEntryPoint("cuStreamBatchMemOp", &found, cudaEnableDefault, &result);
-#endif
-    if (status == cudaSuccess && result == cudaDriverEntryPointSuccess)
-        memcpy(&f, &found, sizeof f); /* C has no cast for it */
-    (void)cudaGetLastError();
+    if (found) memcpy(&f, &found, sizeof f); /* C has no cast for it */
     return f;
 }
 
@@ -138,7 +131,7 @@ static char *try_meeting(struct backend *be) {
     struct board *own = p->boards.at[p->boards.me], mine = {.name = (uint32_t)p->boards.me + 1};
     char *problem = NULL;
     cuda_check(cudaMemcpy(&own->name, &mine.name, sizeof mine.name, cudaMemcpyHostToDevice));
-    CUresult status = tell(be, &world);
+    CUresult status = with_others(be, &world, tell);
     cuda_check(cudaStreamSynchronize(s->beside));
     MPI_Barrier(be->grid->world);
     cuda_check(cudaMemcpy(&mine, own, sizeof mine, cudaMemcpyDeviceToHost));
@@ -148,7 +141,7 @@ static char *try_meeting(struct backend *be) {
     if (status != CUDA_SUCCESS) memory_free(problem), problem = failed(status);
     problem = agree_problem(be->grid, problem);
     if (problem) return problem;
-    status = hear(be, &world);
+    status = with_others(be, &world, hear);
     for (int r = 0; r < world.n; r++)
         cuda_check(cudaMemcpyAsync(p->rooms[0] + (size_t)r * sizeof mine, p->boards.at[r],
                                    sizeof mine, cudaMemcpyDeviceToDevice, s->beside));
@@ -235,18 +228,12 @@ static void fetch(struct backend *be, const struct group *g, int r, void *to, co
                                    cuda_state(be)->beside));
 }
 
-static size_t before(const size_t *counts, int rank) {
-    size_t sum = 0;
-    for (int r = 0; r < rank; r++) sum += counts[r];
-    return sum;
-}
-
 void cuda_pull_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
     const struct group g = group_of(be, comm);
     meet(be, &g);
-    for (int k = 1; k < g.n; k++) { /* each rank begins with another one: links share the work */
-        int r = (g.me + k) % g.n;
-        real_t *part = real_at(be, x, before(counts, r));
+    for (int k = 1; k < g.n; k++) {
+        int r = rank_behind(&g, k);
+        real_t *part = real_at(be, x, backend_first(counts, r));
         fetch(be, &g, r, part, part, counts[r] * be->real_bytes);
     }
     meet(be, &g);
@@ -260,7 +247,7 @@ static struct peer_parts fetch_parts(struct backend *be, const struct group *g, 
     struct peer_parts parts = {.n_ranks = g->n};
     parts.at[g->me] = x;
     for (int k = 1; k < g->n; k++) {
-        int r = (g->me + k) % g->n;
+        int r = rank_behind(g, k);
         fetch(be, g, r, to, x, n * sizeof *to);
         parts.at[r] = to;
         to += room_n;
@@ -278,7 +265,7 @@ void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, cons
     struct cuda_state *s = cuda_state(be);
     struct cuda_pull *p = s->pull;
     const struct group g = group_of(be, comm);
-    const float *mine = x + before(counts, g.me);
+    const float *mine = x + backend_first(counts, g.me);
     size_t n = counts[g.me], most = place_of(&g);
     int room = 0;
     meet(be, &g);

@@ -150,6 +150,7 @@ struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int groupe
            rows = cuda_moe_rooms_of(s, cuda_row_unit(grouped, w->low), ep_size, 0).rows,
            H = (size_t)w->attention.H * K, qkv = H + 2 * (size_t)w->attention.G * K;
     struct cuda_emulate_rooms r = {{0}};
+    if (w->low != LOW_MXFP8) return r;
     r.bytes[0] = BF16 * most(rows * most(D, w->backward ? 2 * F : F), N * most(D, most(H, qkv)));
     r.bytes[1] = w->backward ? BF16 * most(rows * most(D, F), N * most(D, H)) : 0;
     return r;
@@ -160,8 +161,13 @@ size_t cuda_emulate_copies(int n, int N, int K) {
     return 2 * (size_t)n * (size_t)N * (size_t)K * BF16;
 }
 
-size_t cuda_low_z(size_t R, int F) {
-    return low_matrix(R, 2 * (size_t)F);
+size_t cuda_low_bytes(enum low low, int n, int N, int K) {
+    return low == LOW_MXFP8 ? cuda_emulate_copies(n, N, K) : cuda_low_copies(n, N, K);
+}
+
+size_t cuda_low_z_bytes(const struct backend *be, enum low low, size_t R, int F) {
+    size_t cols = 2 * (size_t)F;
+    return be->low_z && low == LOW_FP8_BLOCK ? low_matrix(R, cols) : R * cols * be->real_bytes;
 }
 
 static size_t least(int a, int b) {

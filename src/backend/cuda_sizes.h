@@ -123,15 +123,18 @@ struct cuda_low_rooms {
 };
 struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size);
 size_t cuda_low_copies(int n, int N, int K);
-size_t cuda_low_z(size_t R, int F); /* of z[R, 2F] */
 
-/* The same where eight bits are emulated: operands of a product, and of weights w[n, N, K] two in
- * BF16. */
+/* The same where eight bits are emulated (else nothing): operands of a product, and of weights
+ * w[n, N, K] two in BF16. */
 struct cuda_emulate_rooms {
     size_t bytes[2];
 };
 struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int grouped, int ep_size);
 size_t cuda_emulate_copies(int n, int N, int K);
+
+/* low_bytes and low_z_bytes of backend.h, with the recipe of reserve. */
+size_t cuda_low_bytes(enum low low, int n, int N, int K);
+size_t cuda_low_z_bytes(const struct backend *be, enum low low, size_t R, int F);
 
 /* Scratch of the experts' engine. */
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size);

@@ -12,21 +12,17 @@ static void list_matrices(const struct model *m, int layer, int list[MATRICES]) 
     list[0] = p->q, list[1] = p->o, list[2] = p->up, list[3] = p->down;
 }
 
-struct matrix {
-    int n, N, K; /* w[n, N, K] */
-};
-
-static struct matrix matrix_of(const struct model *m, int first) {
+struct low_matrix low_matrix_of(const struct model *m, int first) {
     const struct params *p = m->params;
     const struct param *t = &p->list[first];
     int64_t rows = t->rows;
     for (int i = first + 1; i < p->n && p->list[i].joined; i++) rows += p->list[i].rows;
     int64_t N = t->kind == PARAM_EXPERT ? t->dims[1] : rows;
-    return (struct matrix){.n = (int)(rows / N), .N = (int)N, .K = (int)t->cols};
+    return (struct low_matrix){.n = (int)(rows / N), .N = (int)N, .K = (int)t->cols};
 }
 
 static size_t bytes_of(const struct model *m, int first) {
-    struct matrix w = matrix_of(m, first);
+    struct low_matrix w = low_matrix_of(m, first);
     return m->be->low_bytes(m->be, w.n, w.N, w.K);
 }
 
@@ -69,7 +65,7 @@ void low_copies_forget(struct model *m, int i) {
 }
 
 static void make(struct model *m, int i, const real_t *weights) {
-    struct matrix w = matrix_of(m, i);
+    struct low_matrix w = low_matrix_of(m, i);
     m->be->low_weights(m->be, m->low_copies[i], weights, w.n, w.N, w.K);
     m->low_stale[i] = 0;
 }

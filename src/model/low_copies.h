@@ -7,6 +7,13 @@
 #define REGULON_MODEL_LOW_COPIES_H
 #include "model/model.h"
 
+/* The matrix of a layer that begins with tensor `first`: w[n, N, K], of this rank's experts or one.
+ */
+struct low_matrix {
+    int n, N, K;
+};
+struct low_matrix low_matrix_of(const struct model *m, int first);
+
 void low_copies_new(struct model *m); /* m->low_copies, NULL: none are needed */
 void low_copies_free(struct model *m);
 void low_copies_forget(struct model *m, int i); /* weights i have changed */

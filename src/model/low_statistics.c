@@ -2,6 +2,7 @@
 #include "model/low_statistics.h"
 #include "base/memory.h"
 #include "model/block.h"
+#include "model/low_copies.h"
 #include <math.h>
 
 /* Doubles of all layers. */
@@ -41,27 +42,25 @@ static void take_rows(struct model *m, int layer, enum low_kind kind, enum low_p
     take(m, layer, kind, (struct low_operand){.place = place, .x = x, .h = y->h, .m = y->moe});
 }
 
-/* w[n, rows, cols], once of all ranks that have the same ones; those that are not kept are made,
- * which is collective. */
-static void take_weights(struct model *m, int layer, enum low_kind kind, int param, int n, int rows,
-                         int cols) {
+/* Once of all ranks that have the same ones; those that are not kept are made, which is collective.
+ */
+static void take_weights(struct model *m, int layer, enum low_kind kind, int param) {
+    struct low_matrix s = low_matrix_of(m, param);
     const struct grid *g = m->be->grid;
     const real_t *w = m->shares[param].staged ? model_weight(m, param) : model_whole(m, param);
     int first = m->params->list[param].kind == PARAM_DENSE ? g->rank == 0 : g->dp_rank == 0;
     if (first)
         take(
             m, layer, kind,
-            (struct low_operand){.place = LOW_WEIGHTS, .x = w, .n = n, .rows = rows, .cols = cols});
+            (struct low_operand){.place = LOW_WEIGHTS, .x = w, .n = s.n, .rows = s.N, .cols = s.K});
 }
 
 static void take_all_weights(struct model *m, int layer) {
     const struct layer_params *p = &m->params->layers[layer];
-    const struct shape *s = &m->s;
-    int experts = s->E / m->be->grid->ep_size;
-    take_weights(m, layer, LOW_QKV_WEIGHT, p->q, 1, qkv_width(s), s->D);
-    take_weights(m, layer, LOW_O_WEIGHT, p->o, 1, s->D, s->H * s->K);
-    take_weights(m, layer, LOW_UP_WEIGHT, p->up, experts, 2 * s->F, s->D);
-    take_weights(m, layer, LOW_DOWN_WEIGHT, p->down, experts, s->D, s->F);
+    take_weights(m, layer, LOW_QKV_WEIGHT, p->q);
+    take_weights(m, layer, LOW_O_WEIGHT, p->o);
+    take_weights(m, layer, LOW_UP_WEIGHT, p->up);
+    take_weights(m, layer, LOW_DOWN_WEIGHT, p->down);
 }
 
 /* 1: this layer's operands are to be taken now, in its recipe. */
