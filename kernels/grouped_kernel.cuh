@@ -105,12 +105,9 @@ template <int PRODUCT> static __device__ void multiply(shared &s, const work &w,
 
     while (AHEAD ? more : tiles.next(t)) {
         int row = (PRODUCT == WEIGHTS ? 0 : t.row) + t.high * TILE_ROWS + warp * 16;
-        float factors[2] = {0, 0};
-        if (PRODUCT == UP && row < w.rows)
-            factors[0] = w.p[row + lane / 4], factors[1] = w.p[row + lane / 4 + 8];
         if (PRODUCT == WEIGHTS && t.steps == 0) {
             out.store_rest();
-            out.begin(t, row, factors);
+            out.begin(t, row);
             out.store_zeros();
             continue;
         }
@@ -140,7 +137,7 @@ template <int PRODUCT> static __device__ void multiply(shared &s, const work &w,
             row = t.row + t.high * TILE_ROWS + warp * 16;
         }
         if (PRODUCT == WEIGHTS || t.n_rows > half * 64) { /* else they are another expert's */
-            out.begin(t, row, factors);
+            out.begin(t, row);
             out.take(acc);
         }
         if (AHEAD) t = ahead;

@@ -30,13 +30,16 @@ static __device__ __forceinline__ float high(uint32_t pair) {
 }
 
 template <int PRODUCT> struct results {
-    /* boxes of 64 columns BF16, 32 FP32; of the 8 of WEIGHTS 4 are stored at once */
-    static constexpr int BOXES = PRODUCT == UP ? 1 : 4;
+    /* that are held: of 64 columns BF16 (UP: of gate and of up), 32 FP32 */
+    static constexpr int BOXES = PRODUCT == UP ? 2 : 4;
+    /* WEIGHTS has 8 boxes: 2 are stored at once, 2 wait in the places, 4 are held. All 4 at once
+     * would hold up the loads. */
+    static constexpr int WAITING = PRODUCT == WEIGHTS ? 2 : 0;
     /* UP: gate, up, h of a box. DOWN_BACKWARD: z is asked for; time; four quarters; h. A part takes
      * less time than the products of a step: more would stop them. */
     static constexpr int PARTS = PRODUCT == UP ? 3 : PRODUCT == DOWN_BACKWARD ? 7 : 1;
-    static constexpr int STEPS = BOXES * PARTS;
-    static constexpr int HELD = PRODUCT == UP ? 32 : 16 * BOXES;
+    static constexpr int STEPS = WAITING + BOXES * PARTS;
+    static constexpr int HELD = 64;
 
     const shared &s;
     const maps &m;
@@ -99,8 +102,7 @@ template <int PRODUCT> struct results {
 
     /* 16 rows x 32 columns in FP32. Lanes of odd rows take the groups of columns in another order,
      * so that the 8-byte stores of half a warp meet different banks. */
-    template <class T> __device__ __forceinline__ void store_floats(const T *v, int c) {
-        const uint32_t box = free_box();
+    template <class T> __device__ __forceinline__ void write_floats(uint32_t box, const T *v) {
         const int line = lane >> 2, odd = line & 1;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -114,6 +116,10 @@ template <int PRODUCT> struct results {
             hopper::store_pair(at, bits(v0), bits(v1));
             hopper::store_pair(at + 1024, bits(v2), bits(v3));
         }
+    }
+    template <class T> __device__ __forceinline__ void store_floats(const T *v, int c) {
+        const uint32_t box = free_box();
+        write_floats(box, v);
         send<3>(m.c, box, {{c, row, expert}});
     }
     static __device__ __forceinline__ uint32_t bits(float x) {
@@ -138,12 +144,24 @@ template <int PRODUCT> struct results {
             for (int j = 0; j < 8; j += 2) {
                 uint32_t h[4];
 #pragma unroll
-                for (int k = 0; k < 4; k++)
-                    h[k] = up_pair(gate[2 * j + k], up[2 * j + k], p[k % 2]);
+                for (int k = 0; k < 4; k++) {
+                    uint32_t g, u; /* now, not all at once, which would take registers */
+                    asm volatile("mov.b32 %0, %1;" : "=r"(g) : "r"(gate[2 * j + k]));
+                    asm volatile("mov.b32 %0, %1;" : "=r"(u) : "r"(up[2 * j + k]));
+                    h[k] = up_pair(g, u, p[k % 2]);
+                }
                 hopper::store_matrices(chunk(box, j), h[0], h[1], h[2], h[3]);
             }
             send<2>(m.h, box, {{c, row}});
         }
+    }
+
+    __device__ __forceinline__ void load_p() {
+#pragma unroll
+        for (int k = 0; k < 2; k++) /* now, not at its use */
+            asm volatile("ld.global.nc.f32 %0, [%1];"
+                         : "=f"(p[k])
+                         : "l"(w.p + row + lane / 4 + 8 * k));
     }
 
     /* ---- DOWN_BACKWARD: the gradient through the activation. Box i of dh is held; gate and up of
@@ -240,8 +258,7 @@ template <int PRODUCT> struct results {
         const int c = col + box * 64;
         if (part == 0) {
             ask_for_z(c);
-            if (box == 0)
-                p[0] = w.p[row + lane / 4], p[1] = w.p[row + lane / 4 + 8], dp[0] = dp[1] = 0;
+            if (box == 0) load_p(), dp[0] = dp[1] = 0;
         } else if (part == 6) {
             send_h(held + HELD - 16, c);
             if (box == BOXES - 1) store_dp();
@@ -256,10 +273,13 @@ template <int PRODUCT> struct results {
 
     template <int STEP> __device__ __forceinline__ void store_step() {
         if constexpr (STEP < STEPS) {
-            if constexpr (PRODUCT == WEIGHTS)
-                store_floats(held + STEP * 16, col + (4 + STEP) * 32);
+            if constexpr (STEP < WAITING)
+                send<3>(m.c, boxes + slot * BOX_BYTES, {{col + (2 + STEP) * 32, row, expert}});
+            else if constexpr (PRODUCT == WEIGHTS)
+                store_floats(held + (STEP - WAITING) * 16, col + (2 + STEP) * 32);
             else if constexpr (PRODUCT == UP)
-                store_up<STEP>(held, held + 16, col + 64);
+                store_up<STEP % PARTS>(held + STEP / PARTS * 16, held + 32 + STEP / PARTS * 16,
+                                       col + STEP / PARTS * 64);
             else
                 store_pairs<2>(m.c, held + STEP * 16, {{col + STEP * 64, row}});
         }
@@ -296,6 +316,12 @@ template <int PRODUCT> struct results {
         case 3:
             store_step<3>();
             break;
+        case 4:
+            store_step<4>();
+            break;
+        case 5:
+            store_step<5>();
+            break;
         }
     }
 
@@ -304,11 +330,10 @@ template <int PRODUCT> struct results {
     }
 
     /* Nothing is held; from here on the results are those of this tile. */
-    __device__ __forceinline__ void begin(const tile &of, int first_row,
-                                          const float (&factors)[2]) {
+    __device__ __forceinline__ void begin(const tile &of, int first_row) {
         expert = of.expert, row = first_row, step = 0;
         col = of.wide * (PRODUCT == UP ? TILE_COLS / 2 : +TILE_COLS);
-        if (PRODUCT == UP) p[0] = factors[0], p[1] = factors[1];
+        if (PRODUCT == UP) load_p();
         if (PRODUCT == DOWN_BACKWARD) /* all threads the same: by one it would take registers */
             asm volatile("st.shared.s32 [%0 + 8], %1;" ::"r"(loaded), "r"(row + s.shift[1]));
     }
@@ -320,27 +345,20 @@ template <int PRODUCT> struct results {
         step = STEPS;
     }
 
-    /* The accumulators are complete: what the places in shared memory take is stored, the rest is
-     * held. */
+    /* The accumulators are complete: some are stored, what the places in shared memory take waits
+     * there, the rest is held. */
     __device__ __forceinline__ void take(const float (&acc)[128]) {
         if constexpr (PRODUCT == WEIGHTS) {
 #pragma unroll
             for (int i = 0; i < HELD; i++) /* now, not at its use, when acc is being written */
                 asm volatile("mov.b32 %0, %1;" : "=r"(held[i]) : "f"(acc[128 - HELD + i]));
 #pragma unroll
-            for (int i = 0; i < 4; i++) store_floats(acc + i * 16, col + i * 32);
-        } else if constexpr (PRODUCT == UP) {
-            uint32_t gate[16], up[16];
+            for (int i = 0; i < 2; i++) store_floats(acc + i * 16, col + i * 32);
+            if (lane == 0) hopper::stores_read<0>();
+            __syncwarp();
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
-                gate[i] = pack_pair(acc[2 * i], acc[2 * i + 1]);
-                up[i] = pack_pair(acc[64 + 2 * i], acc[64 + 2 * i + 1]);
-                held[i] = pack_pair(acc[32 + 2 * i], acc[32 + 2 * i + 1]);
-                held[16 + i] = pack_pair(acc[96 + 2 * i], acc[96 + 2 * i + 1]);
-            }
-            store_up<0>(gate, up, col);
-            store_up<1>(gate, up, col);
-            store_up<2>(gate, up, col);
+            for (int i = 0; i < WAITING; i++)
+                write_floats(boxes + (slot ^ i) * BOX_BYTES, acc + (2 + i) * 16);
         } else {
 #pragma unroll
             for (int i = 0; i < HELD; i++) held[i] = pack_pair(acc[2 * i], acc[2 * i + 1]);
