@@ -228,6 +228,13 @@ static void test_checks(void) {
             "engine.collectives is 'mpi', which backend 'cuda' does not have");
     refuses("backend: cpu\nprecision: {recipe: bf16}\n",
             "precision.recipe is 'bf16', which backend 'cpu' does not have");
+    refuses("precision: {layers_bf16: [1, x]}\n",
+            "precision.layers_bf16: 'x' is not a layer: they are 0 to 1");
+    refuses("precision: {layers_bf16: [-1]}\n",
+            "precision.layers_bf16: '-1' is not a layer: they are 0 to 1");
+    refuses("precision: {layers_bf16: [0], last_layers_bf16: 1}\n",
+            "precision.layers_bf16 ('0') and precision.first_layers_bf16 (0) or last_layers_bf16 "
+            "(1): give the list or the two numbers");
     refuses("backend: cuda\nengine: {experts: loop}\n",
             "engine.experts is 'loop', which backend 'cuda' does not have");
     refuses(
@@ -248,6 +255,12 @@ static void test_checks(void) {
                              "num_experts_per_tok: 8, num_key_value_heads: 1}\n",
                              &error);
     accepts(c != NULL, error, "the last values that fit");
+    config_free(c);
+    c = parse("precision: {layers_bf16: [1, 0]}\n", &error);
+    accepts(c && strcmp(c->precision.layers_bf16, "1 0") == 0, error, "a list of layers");
+    config_free(c);
+    c = parse("precision: {layers_bf16: []}\n", &error);
+    accepts(c && !c->precision.layers_bf16, error, "an empty one is none");
     config_free(c);
     c = parse("dataset: {alphabet: bytes}\nmodel: {vocab_size: 12}\n", &error);
     accepts(c != NULL, error, "ready tokens may have a small vocabulary");

@@ -133,6 +133,7 @@ plan 0 ./wide.yaml --json $eight precision.statistics_every_n_steps=0 && has 'm[
 ok $? 'without statistics no sums of them'
 plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
+    plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 precision.layers_bf16=2 && has 'm["eight_bits"] == 4 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight backend=cpu precision.emulate=true && has 'm["eight_bits"] == 0'
 ok $? 'of the layers that have it, with shard full of two, of half of the experts, and none on the CPU'

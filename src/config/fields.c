@@ -56,6 +56,7 @@ const struct field fields[] = {
     BOOL(precision.fp8_weights, "false", "Training with a recipe of eight bits keeps no copy in bf16 of the weights of the experts that are in it: of the FP32 masters their copies in eight bits are made, once a step. 2 bytes a parameter less; the result does not change. On the CPU there is nothing to save."),
     INT(precision.first_layers_bf16, "0", 0, WIDE, NULL, "layers", "Layers at the beginning that stay out of a recipe of eight bits: they compute in bf16, on the CPU in fp32."),
     INT(precision.last_layers_bf16, "0", 0, WIDE, NULL, "layers", "The same at the end."),
+    WORDS(precision.layers_bf16, "Instead of these two: the layers that stay out by their numbers, from 0 on, such as [0, 5, 31]."),
     INT(precision.statistics_every_n_steps, "100", 0, MANY, NULL, "steps", "With a recipe of eight bits, what it does to weights, activations and gradients goes into metrics.h5 every so many steps, the first and the last: what underflows, the error, scales. Such a step takes a little longer. 0: never."),
 
     PATH(model.config, "A Hugging Face Mixtral config.json, or a folder with one: gives the model keys that the deck does not."),
