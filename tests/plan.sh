@@ -246,6 +246,8 @@ ok $? 'on the CPU nothing is said'
 plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 16' out
 ok $? 'L1_8x7B_ep does not fit on eight of 141 GB: exit 1'
 sed '1,/^does not fit/d' out >advice
+plan 0 L1_8x7B_auto8 && grep -q '^eight bits  *fp8_block, in layers 0 to 31 of 0 to 31$' out && grep -q '^fits' out
+ok $? 'L1_8x7B_auto8 does, in fp8_block'
 while read -r _ _ words; do
     # shellcheck disable=SC2086 # several words
     plan 0 L1_8x7B_ep $words && grep -q '^fits' out
