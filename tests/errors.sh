@@ -95,6 +95,7 @@ both 78 'precision.fp8_activations together with layers that stay out of the rec
 both 78 'precision.first_layers_bf16 (99) and precision.last_layers_bf16 (0) are more than model.num_hidden_layers (1)' $train precision.recipe=mxfp8 precision.emulate=true precision.first_layers_bf16=99 checkpoint.ckpt_dir=auto
 both 78 "precision.layers_bf16: '1' is not a layer: they are 0 to 0" $train precision.recipe=mxfp8 precision.emulate=true 'precision.layers_bf16=[0, 1]' checkpoint.ckpt_dir=auto
 both 78 "precision.layers_bf16 ('0') and precision.first_layers_bf16 (1) or last_layers_bf16 (0): give the list or the two numbers" $train precision.recipe=mxfp8 precision.emulate=true precision.layers_bf16=0 precision.first_layers_bf16=1 checkpoint.ckpt_dir=auto
+both 78 'engine.fused is false, and a precision.recipe of eight bits is computed with fused products alone' $train engine.fused=false precision.recipe=mxfp8 precision.emulate=true checkpoint.ckpt_dir=auto
 for recipe in auto fp32; do
     both 78 'precision.fp8_weights needs a precision.recipe of eight bits' $train precision.recipe=$recipe precision.fp8_weights=true checkpoint.ckpt_dir=auto
 done

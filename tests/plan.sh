@@ -304,7 +304,7 @@ EOT
 plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl memory.recompute=layer && has 'm["experts"] == (1792 * 64 + 1088 * (128 + 64)) * 2' &&
     plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl memory.recompute=layer memory.recompute_layers=1 && has 'm["experts"] == (1792 * 64 + 1088 * 2 * 128 + 1088 * 64) * 2'
 ok $? 'layers that recompute share a room instead of the stash'
-for words in engine.experts=cublaslt precision.recipe=fp32 backend=cpu; do
+for words in engine.experts=cublaslt engine.fused=false precision.recipe=fp32 backend=cpu; do
     plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=auto $words && cp out a &&
         plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=auto $words router.capacity=1 && has 'json.load(open("a"))["memory"] == d["memory"]'
     ok $? "$words: no stash"

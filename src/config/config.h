@@ -57,7 +57,7 @@ struct config {
     struct {
         int experts, attention, exchange, collectives;
         int64_t exchange_blocks, communication_sms;
-        int cuda_graph;
+        int fused, cuda_graph;
     } engine;
 
     struct {
