@@ -55,6 +55,7 @@ static int equal(const struct config *a, const struct config *b) {
             break;
         case FIELD_TEXT:
         case FIELD_PATH:
+        case FIELD_WORDS:
             memcpy(&s, x, sizeof s), memcpy(&t, y, sizeof t);
             if (!s != !t || (s && strcmp(s, t) != 0)) return 0;
             break;
@@ -325,6 +326,7 @@ static void test_round_trip(void) {
     struct config *c =
         parse("seed: 18446744073709551615\noptimizer: {lr: 0.1, eps: "
               "1.2345678901234567e-11}\nscheduler: {min_lr_ratio: 0.33333333333333331}\n"
+              "precision: {layers_bf16: [1, 0]}\ntrain: {freeze: ['*.0.*', \"*\\\"*\"]}\n"
               "backend: cuda\nparallelism: {dp_size: 2, ep_size: 4, shard: none}\nmodel: {config: "
               "'x y.json', sliding_window: 9, head_dim: 18}\n"
               "dataset: {text_field: \"null\", uppercase_labels: true, sources: [{path: \"a "
