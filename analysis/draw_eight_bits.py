@@ -11,7 +11,7 @@ PANELS = {"error": "error [%]", "underflow": "become 0 [%]"}
 
 
 def sampled(run):
-    return run.eight_bits is not None and run.eight_bits.n > 0
+    return run.eight_bits.n > 0
 
 
 def percent(run, name):

@@ -83,8 +83,8 @@ class Table:
 
 class Run:
     """A metrics file. name, path (of the file), config, code, run (their attributes), steps, experts, timing,
-    validation (tables), eight_bits (a table, None in old files) and kinds (its third dimension), events (list of Event), markov ({order: bits per base}, those that were computed), n_layers,
-    n_experts."""
+    validation and eight_bits (tables; the last without rows in old files), kinds (the third dimension of eight_bits), events
+    (list of Event), markov ({order: bits per base}, those that were computed), n_layers, n_experts."""
 
     def __init__(self, path, name, file):
         self.path, self.name = path, name
@@ -92,8 +92,9 @@ class Run:
         self.n_layers, self.n_experts = file["experts/tokens"].shape[1:]
         for group in ("steps", "experts", "timing", "validation"):
             setattr(self, group, self._table(file, group))
-        self.eight_bits = self._table(file, "eight_bits") if "eight_bits" in file else None
-        self.kinds = [kind.decode() for kind in file["eight_bits/kind"][:]] if self.eight_bits else []
+        has = "eight_bits" in file
+        self.eight_bits = self._table(file, "eight_bits") if has else Table({"step": np.zeros(0, np.int64)}, {}, {})
+        self.kinds = [kind.decode() for kind in file["eight_bits/kind"][:]] if has else []
         self.events = _events(self._table(file, "events"))
         bits = file["validation/markov_bits_per_base"][:]
         self.markov = {order: float(b) for order, b in enumerate(bits) if np.isfinite(b)}

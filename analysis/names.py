@@ -74,6 +74,21 @@ def validation_stretch(run):
     return Stretch(list(VALIDATION.values()), run.validation.step, [run.validation[name] for name in VALIDATION])
 
 
+def eight_bits_stretch(run):
+    """Without names where nothing was sampled."""
+    table, figures = run.eight_bits, metrics.LATER["eight_bits"][1:]
+    if table.n == 0:
+        return Stretch([], table.step, [])
+    found = [(name, l, k) for name in figures for l in range(run.n_layers) for k in range(len(run.kinds))]
+    names = [f"eight_bits/{name}/layer_{l}/{run.kinds[k]}" for name, l, k in found]
+    return Stretch(names, table.step, [table[name][:, l, k] for name, l, k in found])
+
+
+def own_stretches(run, eight_bits=True):
+    """What has steps of its own, not those that are logged."""
+    return [eight_bits_stretch(run)] * eight_bits + [validation_stretch(run)]
+
+
 def imbalance(load):
     """[rows, layer]: tokens of the busiest expert over the mean of load[rows, layer, expert]; NaN without tokens."""
     total = load.sum(axis=2, dtype=float)

@@ -9,11 +9,13 @@ enum { THREADS = 256, UNROLL = 2 };
 /* The R * F / 8 groups are shared out regardless of rows, so that all lanes have work at any F. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-    forward(T *h, const T *z, const float *p, unsigned n_groups, unsigned groups_a_row) {
+    forward(T *h, const T *z, const float *p, unsigned n_groups, const int32_t *last,
+            unsigned groups_a_row) {
     vec<T, 8> gate[UNROLL], up[UNROLL];
     float factor[UNROLL];
     const unsigned first = blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
     const size_t F = static_cast<size_t>(groups_a_row) * 8;
+    if (last) n_groups = static_cast<unsigned>(*last) * groups_a_row;
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         unsigned group = first + u * THREADS, row = group / groups_a_row;
@@ -35,8 +37,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void swiglu_forward(enum real t, void *h, const void *z, const float *p, int R, int F,
-                    cudaStream_t stream) {
+void swiglu_forward(enum real t, void *h, const void *z, const float *p, int R, const int32_t *last,
+                    int F, cudaStream_t stream) {
     size_t n_groups = static_cast<size_t>(R) * F / 8;
     assert(F > 0 && F % 8 == 0 && n_groups < 1u << 31 && aligned16(h) && aligned16(z));
     if (R == 0) return;
@@ -44,7 +46,7 @@ void swiglu_forward(enum real t, void *h, const void *z, const float *p, int R, 
     for_type(t, [&](auto zero) {
         using T = decltype(zero);
         forward<<<blocks, THREADS, 0, stream>>>(static_cast<T *>(h), static_cast<const T *>(z), p,
-                                                static_cast<unsigned>(n_groups),
+                                                static_cast<unsigned>(n_groups), last,
                                                 static_cast<unsigned>(F / 8));
     });
     check(cudaGetLastError());
@@ -53,7 +55,9 @@ void swiglu_forward(enum real t, void *h, const void *z, const float *p, int R, 
 /* A block a row. Pointers may be equal (dz and z, h and dh). */
 template <class T, int WIDTH>
 static __global__ void __launch_bounds__(WIDTH)
-    backward(T *dz, float *dp, T *h, const T *dh, const T *z, const float *p, int F) {
+    backward(T *dz, float *dp, T *h, const T *dh, const T *z, const float *p, const int32_t *last,
+             int F) {
+    if (last && blockIdx.x >= static_cast<unsigned>(*last)) return;
     size_t row = static_cast<size_t>(blockIdx.x) * F;
     dz += 2 * row, z += 2 * row, dh += row, h += row;
     float factor = p[blockIdx.x], dot = 0;
@@ -77,7 +81,7 @@ static __global__ void __launch_bounds__(WIDTH)
 }
 
 void swiglu_backward(enum real t, void *dz, float *dp, void *h, const void *dh, const void *z,
-                     const float *p, int R, int F, cudaStream_t stream) {
+                     const float *p, int R, const int32_t *last, int F, cudaStream_t stream) {
     assert(F > 0 && F % 8 == 0);
     assert(aligned16(dz) && aligned16(h) && aligned16(dh) && aligned16(z));
     if (R == 0) return;
@@ -87,7 +91,7 @@ void swiglu_backward(enum real t, void *dz, float *dp, void *h, const void *dh, 
         int threads = F <= 512 ? 64 : F <= 1024 ? 128 : 256;
         kernel<<<R, threads, 0, stream>>>(static_cast<T *>(dz), dp, static_cast<T *>(h),
                                           static_cast<const T *>(dh), static_cast<const T *>(z), p,
-                                          F);
+                                          last, F);
     });
     check(cudaGetLastError());
 }

@@ -13,6 +13,7 @@ from analysis_runs import command, module, ok, skip, train, write
 CURVES = [
     "steps/" + n for n in "tokens loss aux_loss z_loss grad_norm learning_rate useful_tokens padded_tokens".split()
 ]
+CURVES += ["eight_bits/" + n for n in "nonzero underflow at_largest nonfinite amax scale_min scale_max error".split()]
 CURVES += ["experts/tokens", "experts/entropy", "validation/tokens", "validation/loss", "validation/bits_per_base"]
 
 
@@ -66,6 +67,30 @@ def test_compare():
         out.returncode == 0 and "the same: 20 rows of steps, every bit" in out.stdout,
         "a resumed run is the undisturbed one, to the bit",
         out.stdout,
+    )
+    out = command("compare", "eight", "eight")
+    ok(
+        out.returncode == 0 and len(re.findall(r"^  /eight_bits/\w+ +the same in 4 rows$", out.stdout, re.M)) == 8,
+        "eight bits: figures of layers that have none are the same, too",
+        out.stdout,
+    )
+    path = changed("eight", "eight_bits/scale_min", (1, 0, 7), lambda x: 2 * x)
+    out, want = command("compare", "eight", path), first_difference("eight/metrics.h5", path)
+    ok(
+        out.returncode == 1 and said(out) == want == (3, "/eight_bits/scale_min") and "at step 3: [0][7] " in out.stdout,
+        "one figure of eight bits changed: named, with its step, layer and operand",
+        f"{want}\n{out.stdout}{out.stderr}",
+    )
+    with h5py.File(path, "r+") as f:
+        del f["eight_bits"]
+    out, alike = command("compare", "eight", path), command("compare", "eight", path, "--common")
+    ok(
+        out.returncode == 1
+        and re.search(r"^  /eight_bits/step +4 only in A \(from step 1\)$", out.stdout, re.M)
+        and alike.returncode == 0
+        and command("convert-metrics", path, "--csv").stdout == command("convert-metrics", "eight", "--csv", "--no-eight-bits").stdout,
+        "a file of before that group",
+        out.stdout + alike.stdout,
     )
     for name, row, value in (
         ("steps/loss", 16, lambda x: np.nextafter(x, 9)),

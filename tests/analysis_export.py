@@ -19,6 +19,7 @@ RENAMED = {
     "step_s": "step_seconds",
     "tokens_per_s": "tokens_per_second",
 }
+EIGHT_BITS = "nonzero underflow at_largest nonfinite amax scale_min scale_max error".split()
 SAME = "tokens grad_norm tflops mfu mfu_6n memory_bytes useful_tokens padded_tokens".split()
 
 
@@ -45,6 +46,10 @@ def expected(path):
                 add(f"moe/load_imbalance/layer_{layer}", "experts", load.max(axis=1) / load.mean(axis=1))
             for expert in range(tokens.shape[2]):
                 add(f"moe/expert_load/layer_{layer}/expert_{expert}", "experts", tokens[:, layer, expert])
+        for name in EIGHT_BITS if f["eight_bits/step"][0] >= 0 else ():
+            for layer in range(tokens.shape[1]):
+                for i, kind in enumerate(f["eight_bits/kind"][:]):
+                    add(f"eight_bits/{name}/layer_{layer}/{kind.decode()}", "eight_bits", f["eight_bits"][name][:, layer, i])
         for name in ("loss", "bits_per_base", "tokens"):
             add("eval/" + name, "validation", f["validation"][name][:])
         events = [bytes(k.tobytes()).rstrip(b"\0").decode() for k in f["events/kind"][:][f["events/step"][:] >= 0]]
@@ -236,6 +241,18 @@ def test_options():
         if "expert_load" not in name
     }
     ok(found == want and "moe/router_entropy/layer_1" in found, "--every 7 --no-experts of a file", some.stderr)
+    whole, some = (read_csv(command("convert-metrics", "eight", "--csv", *more).stdout) for more in ([], ["--no-eight-bits"]))
+    thin = read_csv(command("convert-metrics", "eight", "--csv", "--every", 7).stdout)
+    sampled = {name: rows for name, rows in whole.items() if name.startswith("eight_bits/")}
+    ok(
+        some == {name: rows for name, rows in whole.items() if name not in sampled}
+        and len(sampled) == 8 * 2 * 12
+        and repr({name: thin[name] for name in sampled}) == repr(sampled)  # NaN
+        and list(thin["lr"]) == [7]
+        and all(list(rows) == [1, 3, 6, 8] for rows in sampled.values()),
+        "eight bits: 96 names a layer at the steps that are sampled, whatever --every; none with --no-eight-bits",
+        {name: list(rows) for name, rows in thin.items() if name in [*sampled][:3] + ["lr"]},
+    )
     out = command("convert-metrics", "dp", "ep", "--tensorboard", "both")
     ok(out.returncode == 0 and sorted(os.listdir("both")) == ["dp", "ep"], "two runs, a folder each")
     for words in (
@@ -275,6 +292,6 @@ def test_options():
 
 def run_all():
     ok(crc32c(b"123456789") == 0xE3069283, "the decoder's CRC32C")
-    for run in ("dp", "resumed", "skipped", "empty", "begun"):
+    for run in ("dp", "resumed", "skipped", "empty", "begun", "eight"):
         test_formats(run)
     test_options()

@@ -108,6 +108,8 @@ def make_runs():
         *"optimizer.lr=10 optimizer.weight_decay=10 " "optimizer.max_grad_norm=0 train.max_bad_steps=3".split(),
         code=76,
     )
+    eight = "precision.recipe=mxfp8 precision.emulate=true precision.statistics_every_n_steps=3".split()
+    train(1, "eight", "num_train_steps=8", "parallelism.ep_size=1", *eight, "precision.last_layers_bf16=1")
     os.mkdir("empty")
     write("empty/metrics.h5", 0, 30)
     shutil.copytree("empty", "begun")

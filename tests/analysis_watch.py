@@ -394,7 +394,7 @@ def test_beside_writer(seconds, watch, convert):
             writers += 1
         try:
             run, out = metrics.open_run("beside.h5"), io.StringIO()
-            convert.csv(run, convert.names.step_stretches(run), convert.names.step_names(run), out)
+            convert.csv(convert.names.step_stretches(run), convert.names.step_names(run), convert.names.own_stretches(run), out)
             bad += wrong_values(metrics, read_csv(out.getvalue()), run)
             view.lines((100, 40))
             reads, rows = reads + 1, max(rows, run.steps.n)

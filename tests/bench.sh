@@ -47,11 +47,13 @@ for what in moe mlp; do
     [ $what = moe ] && part='a layer' || part='the experts alone'
     for routing in balanced skew:1 half empty one; do
         regulon 1 bench $what backend=cpu --tokens 64 --experts 1,6 --routing $routing --seconds 0.01 --csv moe.csv >out && grep -q "^# $part: " out &&
-            awk '!/^#/ { n++; bad += NF != 7 || $1 != (n == 1 ? 1 : 6) || $2 != "loop" || !($3 > 0) || !($4 > 0) || !($5 > 0) || !($6 > 0) || $7 != "0" }
+            awk '!/^#/ { n++; bad += NF != 8 || $1 != (n == 1 ? 1 : 6) || $2 != "loop" || !($3 > 0) || !($4 > 0) || !($5 > 0) || !($6 > 0) || $7 != "0" }
                 END { exit bad > 0 || n != 2 }' out &&
             awk -F, 'function off(x, y) { return x < 0.999 * y || x > 1.001 * y }
                 NR > 1 { flops = 6 * 64 * (NR - 1) * 128 * 256
-                    bad += NF != 8 || $3 != "'$routing'" || off($4 * $5 * 1e12, flops) || off($6 * $7 * 1e12, 3 * flops) }
+                    A = NR - 1; E = NR == 2 ? 1 : 6
+                    bytes = 2 * 64 * A * (3 * 256 + 128) * 4 + 12 * E * 128 * 256 + 64 * A * 256 * 4 # z h y, dz h dx; weights; dh
+                    bad += NF != 9 || $9 != bytes || $3 != "'$routing'" || off($4 * $5 * 1e12, flops) || off($6 * $7 * 1e12, 3 * flops) }
                 END { exit bad > 0 || NR != 3 }' moe.csv
         ok $? "$what by numbers of experts, routing $routing"
     done

@@ -55,6 +55,7 @@ static int equal(const struct config *a, const struct config *b) {
             break;
         case FIELD_TEXT:
         case FIELD_PATH:
+        case FIELD_WORDS:
             memcpy(&s, x, sizeof s), memcpy(&t, y, sizeof t);
             if (!s != !t || (s && strcmp(s, t) != 0)) return 0;
             break;
@@ -228,6 +229,13 @@ static void test_checks(void) {
             "engine.collectives is 'mpi', which backend 'cuda' does not have");
     refuses("backend: cpu\nprecision: {recipe: bf16}\n",
             "precision.recipe is 'bf16', which backend 'cpu' does not have");
+    refuses("precision: {layers_bf16: [1, x]}\n",
+            "precision.layers_bf16: 'x' is not a layer: they are 0 to 1");
+    refuses("precision: {layers_bf16: [-1]}\n",
+            "precision.layers_bf16: '-1' is not a layer: they are 0 to 1");
+    refuses("precision: {layers_bf16: [0], last_layers_bf16: 1}\n",
+            "precision.layers_bf16 ('0') and precision.first_layers_bf16 (0) or last_layers_bf16 "
+            "(1): give the list or the two numbers");
     refuses("backend: cuda\nengine: {experts: loop}\n",
             "engine.experts is 'loop', which backend 'cuda' does not have");
     refuses(
@@ -248,6 +256,12 @@ static void test_checks(void) {
                              "num_experts_per_tok: 8, num_key_value_heads: 1}\n",
                              &error);
     accepts(c != NULL, error, "the last values that fit");
+    config_free(c);
+    c = parse("precision: {layers_bf16: [1, 0]}\n", &error);
+    accepts(c && strcmp(c->precision.layers_bf16, "1 0") == 0, error, "a list of layers");
+    config_free(c);
+    c = parse("precision: {layers_bf16: []}\n", &error);
+    accepts(c && !c->precision.layers_bf16, error, "an empty one is none");
     config_free(c);
     c = parse("dataset: {alphabet: bytes}\nmodel: {vocab_size: 12}\n", &error);
     accepts(c != NULL, error, "ready tokens may have a small vocabulary");
@@ -312,6 +326,7 @@ static void test_round_trip(void) {
     struct config *c =
         parse("seed: 18446744073709551615\noptimizer: {lr: 0.1, eps: "
               "1.2345678901234567e-11}\nscheduler: {min_lr_ratio: 0.33333333333333331}\n"
+              "precision: {layers_bf16: [1, 0]}\ntrain: {freeze: ['*.0.*', \"*\\\"*\"]}\n"
               "backend: cuda\nparallelism: {dp_size: 2, ep_size: 4, shard: none}\nmodel: {config: "
               "'x y.json', sliding_window: 9, head_dim: 18}\n"
               "dataset: {text_field: \"null\", uppercase_labels: true, sources: [{path: \"a "

@@ -36,6 +36,9 @@ for file in "$here"/input/*.yaml; do
 done
 "$deck" --info L1_8x7B_ep | grep -q '46.7 G, of them 45.1 G in experts; 12.9 G work on a token'
 ok $? 'Mixtral-8x7B has 46.7 G parameters'
+"$deck" L1_8x7B_ep memory.recompute=layer memory.recompute_layers=20 precision.recipe=auto8 precision.fp8_activations=true precision.fp8_weights=true |
+    sed 's/L1_8x7B_ep/L1_8x7B_auto8/' >a && "$deck" L1_8x7B_auto8 | cmp - a 1>&2
+ok $? 'L1_8x7B_auto8 is L1_8x7B_ep but for precision and memory'
 
 # reference.yaml
 "$deck" --reference >reference.yaml && cmp reference.yaml "$here/input/reference.yaml" 1>&2

@@ -12,6 +12,10 @@ if hopper; then
 fi
 TEST_ATTENTION=own TEST_EXPERTS=cublaslt program ops.np1 'operations, BF16, attention of our own, a product an expert'
 TEST_FP32=1 program ops.np1 'operations, FP32'
+if hopper; then
+    TEST_EXPERTS=unfused program ops.np1 'operations, BF16, grouped products that are not fused' && grep -q '^ok.*experts (grouped, not fused)' out
+    ok $? 'which were among them'
+fi
 program grouped.np1 'the grouped products of the experts by themselves'
 program recompute.np1 'recomputation, BF16'
 TEST_EXPERTS=cublaslt program recompute.np1 'recomputation, BF16, a product an expert'
@@ -44,6 +48,12 @@ exact="backend=cuda deterministic=true"
 # shellcheck disable=SC2086 # several words
 run again 100 $exact memory.recompute=layer && same_model once again && numbers once.100.out >a && numbers again.100.out >b && cmp -s a b
 ok $? 'deterministic: layers made again: the same lines, the same model to the bit'
+if hopper; then
+    # shellcheck disable=SC2086 # several words
+    run apart 50 $exact $all_experts engine.fused=false && grep -q 'experts grouped, not fused, ' err && run apart2 50 $exact $all_experts engine.fused=false memory.recompute=layer &&
+        same_model apart apart2 && run fused 50 $exact $all_experts && grep -q 'experts grouped, attention' err && close_losses fused.50.out apart.50.out 0.005
+    ok $? 'grouped products that are not fused: losses within 0.5 %, the same model to the bit with layers made again'
+fi
 # A micro-batch's work is recorded and replayed where the experts are grouped; engine.cuda_graph=false does it as it is written.
 run recorded 50 backend=cuda grad_acc_steps=3 && { ! hopper || grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err; } && cp recorded.50.out a.out &&
     run written 50 backend=cuda grad_acc_steps=3 engine.cuda_graph=false && ! grep -q 'graph: ' err &&

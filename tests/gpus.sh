@@ -42,6 +42,7 @@ TEST_EXCHANGE=nccl TEST_FP32=1 program golden.np2 'the same through NCCL'
 program recompute.np2 'recomputation'
 TEST_EXCHANGE=nccl program recompute.np2 'recomputation, through NCCL'
 TEST_EXPERTS=cublaslt program recompute.np2 'recomputation, a product an expert'
+TEST_EXPERTS=unfused program recompute.np2 'recomputation, grouped products that are not fused'
 run_on 2 spread 50 $shares parallelism.ep_size=2 && close_losses whole.50.out spread.50.out 0.005 &&
     grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err
 ok $? 'expert parallel, recorded: losses of one GPU with the same batches within 0.5 %'

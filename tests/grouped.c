@@ -1,10 +1,12 @@
 /* The grouped products of the experts by themselves, on a GPU of compute capability 9.0: entries at
  * random places against FP64, the same bits whenever and on however many multiprocessors they run,
- * nothing written where no rows are; and behind others' rows in larger arrays. Tiles follow each
+ * nothing written where no rows are; behind others' rows in larger arrays; and with the activation
+ * in passes of its own. Tiles follow each
  * other on every block here, deep ones too, which the operations of ops.np1 are too small for. */
 #include "config.h"
 #include "grouped.h"
 #include "grouped_gemm.h"
+#include "swiglu.h"
 
 /* Without spare rows the second half of the last tile may lie outside of the arrays. */
 static const struct round rounds[] = {
@@ -27,6 +29,7 @@ struct test {
     struct both a[N_ARRAYS];
     char *stash[N_ARRAYS]; /* of X, Z, DZ: on the device, `before` rows of others and then these;
                               NULL: they are in the arrays above */
+    int apart;             /* activation and its gradient in passes of their own */
     int32_t *bases;        /* [2] on the device: before_x, before_z */
     uint64_t seed;
 };
@@ -81,6 +84,34 @@ static size_t before(const struct test *t, int k) {
     return (k == X ? (size_t)BEFORE_X * (size_t)t->r.D : (size_t)BEFORE_Z * 2 * (size_t)t->r.F) * 2;
 }
 
+static void run_up(struct test *t, struct grouped_rows r) {
+    struct both *a = t->a;
+    int D = t->r.D, F = t->r.F;
+    const int32_t *last = r.offsets + r.E;
+    if (!t->apart) {
+        grouped_up(t->kernels, device(t, Z), a[H].device, device(t, X), a[UP].device, a[P].device,
+                   r, D, F, 0);
+        return;
+    }
+    grouped_forward(t->kernels, a[Z].device, a[X].device, a[UP].device, r, 2 * F, D, 0);
+    swiglu_forward(REAL_BF16, a[H].device, a[Z].device, a[P].device, r.rows, last, F, 0);
+}
+
+static void run_down_backward(struct test *t, struct grouped_rows r) {
+    struct both *a = t->a;
+    int D = t->r.D, F = t->r.F;
+    const int32_t *last = r.offsets + r.E;
+    if (!t->apart) {
+        grouped_down_backward(t->kernels, device(t, DZ), a[H2].device, a[DP].device,
+                              a[PARTS].device, a[DY].device, device(t, Z), a[DOWN].device,
+                              a[P].device, r, D, F, 0);
+        return;
+    }
+    grouped_backward(t->kernels, a[H2].device, a[DY].device, a[DOWN].device, r, D, F, 0);
+    swiglu_backward(REAL_BF16, a[DZ].device, a[DP].device, a[H2].device, a[H2].device, a[Z].device,
+                    a[P].device, r.rows, last, F, 0);
+}
+
 /* All products on so many multiprocessors, results poisoned first; weights' gradients twice, the
  * second time added. Results are then on the host. */
 static void run(struct test *t, int multiprocessors) {
@@ -96,11 +127,9 @@ static void run(struct test *t, int multiprocessors) {
     int D = t->r.D, F = t->r.F;
     for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
         cuda(cudaMemset(device(t, k), 0xff, a[k].bytes + (t->stash[k] ? before(t, k) : 0)));
-    grouped_up(t->kernels, device(t, Z), a[H].device, device(t, X), a[UP].device, a[P].device, r, D,
-               F, 0);
+    run_up(t, r);
     grouped_forward(t->kernels, a[Y].device, a[H].device, a[DOWN].device, r, D, F, 0);
-    grouped_down_backward(t->kernels, device(t, DZ), a[H2].device, a[DP].device, a[PARTS].device,
-                          a[DY].device, device(t, Z), a[DOWN].device, a[P].device, r, D, F, 0);
+    run_down_backward(t, r);
     grouped_backward(t->kernels, a[DX].device, device(t, DZ), a[UP].device, r, 2 * F, D, 0);
     for (int add = 0; add < 2; add++) {
         grouped_weights(t->kernels, a[DW_UP].device, device(t, DZ), device(t, X), r, 2 * F, D, add,
@@ -165,8 +194,8 @@ static void check_rows(struct test *t) {
     }
     double worst = fmax(fmax(fmax(relative(&z), relative(&h)), fmax(relative(&y), relative(&dx))),
                         fmax(relative(&dz), relative(&h2)));
-    tap_ok(worst < 6e-3, "E %d, D %d, F %d, %s: rows against FP64: %.1e", t->r.E, t->r.D, t->r.F,
-           t->r.routing, worst);
+    tap_ok(worst < 6e-3, "E %d, D %d, F %d, %s%s: rows against FP64: %.1e", t->r.E, t->r.D, t->r.F,
+           t->r.routing, t->apart ? ", not fused" : "", worst);
 }
 
 static void check_dp(struct test *t) {
@@ -311,13 +340,16 @@ int main(int argc, char **argv) {
         if (!tap_wanted(argc, argv, i + 1, ROUNDS)) continue;
         struct test t = {.r = rounds[i], .kernels = kernels, .seed = 100 * (uint64_t)i};
         open_round(&t);
-        run(&t, 0);
-        check_rows(&t);
-        check_dp(&t);
-        check_weights(&t);
-        check_places(&t);
-        check_bits(&t);
-        check_stash(&t);
+        for (t.apart = 1; t.apart >= 0; t.apart--) {
+            run(&t, 0);
+            check_rows(&t);
+            check_dp(&t);
+            check_weights(&t);
+            check_places(&t);
+            if (t.apart) continue;
+            check_bits(&t);
+            check_stash(&t);
+        }
         close_round(&t);
     }
     grouped_close(kernels);

@@ -46,6 +46,11 @@ for recipe in fp8_block mxfp8; do
         run 1 first 20 $eight precision.first_layers_bf16=1 && said "$recipe, emulated, in layers 1 to 1 of 0 to 1" &&
             run 1 last 20 $eight precision.last_layers_bf16=1 && ! same whole first && ! same $recipe first && ! same whole last && ! same first last
         ok $? "$recipe: the first or the last layer out of it: other models"
+        run 1 listed 20 $eight precision.layers_bf16=0 && said "$recipe, emulated, in layers 1 to 1 of 0 to 1" && same first listed &&
+            run 1 listed 22 $eight 'precision.layers_bf16=[1]' && after 20 && grep -q 'changed: .*precision.layers_bf16 from 0 to 1$' err &&
+            grep -q 'layers_bf16: "1"' listed/used.yaml && said "$recipe, emulated, in layers 0 to 0 of 0 to 1" &&
+            run 1 first 22 $eight precision.last_layers_bf16=1 && after 20 && same first listed
+        ok $? "$recipe: layers of a list out of it, and another list when it goes on: the same bits as without a list"
         run 2 two 10 $eight && run 2 twice 10 $eight && same two twice && run 1 one 10 $eight grad_acc_steps=2 && ! same one two && apart one two 0 0.001
         ok $? "$recipe: on two ranks twice the same bits, and the loss of one rank with the same batches within 0.1 %"
         run 2 two 14 $eight && cp -r two moved && cp two.out moved.out && run 2 two 20 $eight &&
@@ -69,6 +74,6 @@ for recipe in fp8_block mxfp8; do
         cmp -s other alone.other && [ -s kept.other ] && ! cmp -s other kept.other
         ok $? "$recipe: or another where the run keeps things in eight bits"
     }
-    for folder in kept kept_again again alone parts out first last two twice one moved late; do rm -rf $folder $folder.out; done
+    for folder in kept kept_again again alone parts out first listed last two twice one moved late; do rm -rf $folder $folder.out; done
 done
 echo "1..$n"

@@ -182,11 +182,10 @@ static void check_calls(const struct recipe *r) {
 
 /* Products take copies of the weights as they are, whatever changed them: made once a step, of four
  * matrices of the three layers in it; where layers come and go, whenever one comes. */
-static void check_copies(const struct recipe *r, int dp_size, const char *shard) {
+static void check_copies(const struct recipe *r, int dp_size, const char *out, const char *shard) {
     struct trial t;
-    char *keys = memory_format(", first_layers_bf16: 1}\nparallelism: {shard: %s}\n"
-                               "memory: {recompute: layer",
-                               shard);
+    char *keys =
+        memory_format(", %s}\nparallelism: {shard: %s}\nmemory: {recompute: layer", out, shard);
     weights_stay = 1;
     struct batch *b = open_on(&t, r, dp_size, 1, keys, give_copies);
     const struct batch *const list[] = {b, b};
@@ -195,8 +194,8 @@ static void check_copies(const struct recipe *r, int dp_size, const char *shard)
     model_init(t.m, 77);
     step_take(t.o, list, 2, 1e-3, NULL, 0);
     tap_ok(n_old == 0 && n_taken > 0 && (t.m->stages ? made > 3 * 4 * 3 : made == 3 * 4 * 3),
-           "%s, shard %s: of %d products %d without copies of weights as they are; %d copies made",
-           r->name, shard, n_taken, n_old, made);
+           "%s, %s, shard %s: of %d products %d without copies of weights as they are; %d made",
+           r->name, out, shard, n_taken, n_old, made);
     trial_close(&t);
     batch_free(b);
     memory_free(keys);
@@ -425,6 +424,18 @@ static void check_layers(void) {
     for (int l = 0; l < 6; l++)
         wrong += low_layer(&c, l) != (l > 1 && l < 5 ? LOW_MXFP8 : LOW_NONE);
     tap_ok(wrong == 0, "layers 2 to 4 of 6 are in eight bits");
+    char numbers[] = "5 10 0  3";
+    c.precision.first_layers_bf16 = c.precision.last_layers_bf16 = 0;
+    c.precision.layers_bf16 = numbers;
+    c.model.num_hidden_layers = 12;
+    const int out[12] = {[0] = 1, [3] = 1, [5] = 1, [10] = 1};
+    for (int l = 0; l < 12; l++) wrong += (low_layer(&c, l) == LOW_NONE) != out[l];
+    char *text = low_text(&c, 0);
+    tap_ok(wrong == 0 &&
+               strcmp(text, "mxfp8, emulated, in layers 1 to 2, 4 to 4, 6 to 9, 11 to 11 of 0 to "
+                            "11") == 0,
+           "a list of layers that stay out: %s", text);
+    memory_free(text);
 }
 
 static void check_decks(void) {
@@ -455,8 +466,9 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks == 1) check_decks();
     for (int k = 0; k < 2; k++) {
-        check_copies(&recipes[k], ranks, "optimizer");
-        check_copies(&recipes[k], ranks, "full");
+        check_copies(&recipes[k], ranks, "first_layers_bf16: 1", "optimizer");
+        check_copies(&recipes[k], ranks, "first_layers_bf16: 1", "full");
+        check_copies(&recipes[k], ranks, "layers_bf16: [1]", "full");
         check_fp8_weights(&recipes[k], ranks);
         if (ranks > 1) continue;
         check_calls(&recipes[k]);

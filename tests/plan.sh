@@ -133,6 +133,7 @@ plan 0 ./wide.yaml --json $eight precision.statistics_every_n_steps=0 && has 'm[
 ok $? 'without statistics no sums of them'
 plan 0 ./wide.yaml --json $eight precision.last_layers_bf16=1 && has 'm["eight_bits"] == 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 && has 'm["eight_bits"] == 5 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
+    plan 0 ./wide.yaml --json $eight model.num_hidden_layers=5 --ranks 2 precision.layers_bf16=2 && has 'm["eight_bits"] == 4 * 2 * (245760 + 4 * 256) and d["memory"]["full"]["eight_bits"] == 2 * 2 * (245760 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight parallelism.ep_size=2 && has 'm["eight_bits"] == 2 * 2 * (49152 + 196608 / 2 + 4 * 256)' &&
     plan 0 ./wide.yaml --json $eight backend=cpu precision.emulate=true && has 'm["eight_bits"] == 0'
 ok $? 'of the layers that have it, with shard full of two, of half of the experts, and none on the CPU'
@@ -245,6 +246,8 @@ ok $? 'on the CPU nothing is said'
 plan 1 L1_8x7B_ep && grep -q '^does not fit, [0-9.]* [GM]B too much; it would fit with$' out && grep -q -- '--ranks 16' out
 ok $? 'L1_8x7B_ep does not fit on eight of 141 GB: exit 1'
 sed '1,/^does not fit/d' out >advice
+plan 0 L1_8x7B_auto8 && grep -q '^eight bits  *fp8_block, in layers 0 to 31 of 0 to 31$' out && grep -q '^fits' out
+ok $? 'L1_8x7B_auto8 does, in fp8_block'
 while read -r _ _ words; do
     # shellcheck disable=SC2086 # several words
     plan 0 L1_8x7B_ep $words && grep -q '^fits' out
@@ -301,7 +304,7 @@ EOT
 plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl memory.recompute=layer && has 'm["experts"] == (1792 * 64 + 1088 * (128 + 64)) * 2' &&
     plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=nccl memory.recompute=layer memory.recompute_layers=1 && has 'm["experts"] == (1792 * 64 + 1088 * 2 * 128 + 1088 * 64) * 2'
 ok $? 'layers that recompute share a room instead of the stash'
-for words in engine.experts=cublaslt precision.recipe=fp32 backend=cpu; do
+for words in engine.experts=cublaslt engine.fused=false precision.recipe=fp32 backend=cpu; do
     plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=auto $words && cp out a &&
         plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 model.intermediate_size=64 engine.exchange=auto $words router.capacity=1 && has 'json.load(open("a"))["memory"] == d["memory"]'
     ok $? "$words: no stash"

@@ -77,7 +77,10 @@ struct backend *trial_backend(const struct grid *g) {
     const char *unit = getenv("TEST_ROW_UNIT"), *exchange = getenv("TEST_EXCHANGE");
     const char *stash = getenv("TEST_STASH"), *collectives = getenv("TEST_COLLECTIVES");
     struct backend_options o = {.fp32 = fp32 != NULL};
-    if (experts) o.experts = strcmp(experts, "grouped") == 0 ? EXPERTS_GROUPED : EXPERTS_CUBLASLT;
+    if (experts && strcmp(experts, "unfused") == 0)
+        o.unfused = 1;
+    else if (experts)
+        o.experts = strcmp(experts, "grouped") == 0 ? EXPERTS_GROUPED : EXPERTS_CUBLASLT;
     if (exchange) o.exchange = strcmp(exchange, "peer") == 0 ? EXCHANGE_PEER : EXCHANGE_NCCL;
     if (collectives)
         o.collectives = strcmp(collectives, "peer") == 0 ? EXCHANGE_PEER : EXCHANGE_NCCL;

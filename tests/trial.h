@@ -17,10 +17,10 @@ struct trial {
 };
 
 /* The backend that TEST_BACKEND names ("cpu" without it), in FP32 where TEST_FP32 is set, with the
- * attention (own or cudnn) that TEST_ATTENTION names, and the experts (grouped or cublaslt) that
- * TEST_EXPERTS names, and the ways (peer or nccl) of TEST_EXCHANGE and, beside other work,
- * TEST_COLLECTIVES; on the CPU an expert's rows begin at multiples of TEST_ROW_UNIT, and lie in a
- * stash where TEST_STASH is set. */
+ * attention (own or cudnn) that TEST_ATTENTION names, and the experts (grouped, cublaslt, or
+ * unfused: grouped where they serve, without fusion) that TEST_EXPERTS names, and the ways (peer or
+ * nccl) of TEST_EXCHANGE and, beside other work, TEST_COLLECTIVES; on the CPU an expert's rows
+ * begin at multiples of TEST_ROW_UNIT, and lie in a stash where TEST_STASH is set. */
 struct backend *trial_backend(const struct grid *g);
 
 /* `deck` (YAML text without model, dp_size and ep_size) with the model of a folder's config.json.

@@ -438,6 +438,7 @@ struct backend_options {
     int deterministic;                /* same bits run to run, also where that is slower */
     int fp32;                         /* compute in FP32 also where BF16 is usual */
     int no_graph;                     /* do not record work */
+    int unfused;                      /* grouped kernels leave activations to passes of their own */
     int communication_sms; /* multiprocessors that products leave to communication beside them,
                               through NCCL; a quarter of it over peer memory */
     int exchange_blocks;   /* thread blocks that carry tokens over peer memory; 0: as is usual */

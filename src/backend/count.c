@@ -108,7 +108,7 @@ static void reserve_cuda(struct backend *be, struct work w) {
     c->attention = cudnn ? "cudnn" : "own";
     c->low = w.low;
     be->row_unit = cuda_row_unit(grouped, w.low);
-    be->stashes = cuda_stashes(grouped, be->grid->ep_size);
+    be->stashes = cuda_stashes(grouped, &c->options, be->grid->ep_size);
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
         if (rooms.bytes[i]) alloc(be, rooms.bytes[i]);

@@ -134,7 +134,7 @@ struct cuda_products {
     void (*up_weights)(struct backend *be, const struct cuda_rows *r, float *dup, const real_t *dz,
                        const real_t *x, int accumulate);
 };
-extern const struct cuda_products cuda_grouped, cuda_each;
+extern const struct cuda_products cuda_grouped, cuda_grouped_apart, cuda_each;
 /* What the grouped kernels are told of rows: of operands that lie by themselves, or, where there is
  * a stash, of x and z in it. */
 struct grouped_rows;

@@ -43,7 +43,7 @@ static void up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t 
                const real_t *w) {
     struct cuda_state *s = cuda_state(be);
     each_rows(be, r, CUDA_TRANSPOSE, 2 * r->shape.F, r->shape.D, x, w, z);
-    swiglu_forward(s->real, h, z, r->row_p, n_rows(r), r->shape.F, s->stream);
+    swiglu_forward(s->real, h, z, r->row_p, n_rows(r), NULL, r->shape.F, s->stream);
 }
 
 static void down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
@@ -55,7 +55,8 @@ static void down_gradient(struct backend *be, const struct cuda_rows *r, real_t 
                           float *dp_rows, const real_t *dy, const real_t *z, const real_t *w) {
     struct cuda_state *s = cuda_state(be);
     each_rows(be, r, CUDA_NO_TRANSPOSE, r->shape.F, r->shape.D, dy, w, h); /* h holds dh */
-    swiglu_backward(s->real, dz, dp_rows, h, h, z, r->row_p, n_rows(r), r->shape.F, s->stream);
+    swiglu_backward(s->real, dz, dp_rows, h, h, z, r->row_p, n_rows(r), NULL, r->shape.F,
+                    s->stream);
 }
 
 static void up_gradient(struct backend *be, const struct cuda_rows *r, real_t *dx, const real_t *dz,

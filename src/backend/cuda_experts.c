@@ -90,12 +90,15 @@ void cuda_experts_reserve(struct backend *be) {
     if (agree_any(be->grid, !s->grouped)) without_grouped(be, why);
     user_agree();
     be->row_unit = cuda_row_unit(s->grouped != NULL, s->work.low);
-    be->stashes = cuda_stashes(s->grouped != NULL, be->grid->ep_size);
-    s->products = s->grouped ? &cuda_grouped : &cuda_each;
+    be->stashes = cuda_stashes(s->grouped != NULL, &s->options, be->grid->ep_size);
+    s->products = !s->grouped          ? &cuda_each
+                  : s->options.unfused ? &cuda_grouped_apart
+                                       : &cuda_grouped;
 }
 
 const char *cuda_experts_name(const struct backend *be) {
-    return cuda_state(be)->grouped ? "grouped" : "cublaslt";
+    const struct cuda_state *s = cuda_state(be);
+    return !s->grouped ? "cublaslt" : s->options.unfused ? "grouped, not fused" : "grouped";
 }
 
 void cuda_experts_close(struct backend *be) {

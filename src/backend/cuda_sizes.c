@@ -194,8 +194,8 @@ struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep
     return r;
 }
 
-int cuda_stashes(int grouped, int ep_size) {
-    return grouped && ep_size > 1;
+int cuda_stashes(int grouped, const struct backend_options *o, int ep_size) {
+    return grouped && !o->unfused && ep_size > 1;
 }
 
 size_t cuda_stash_bytes(size_t n) {

@@ -76,7 +76,7 @@ struct cuda_moe_rooms {
 struct cuda_moe_rooms cuda_moe_rooms_of(struct moe_shape s, int row_unit, int ep_size, int peer);
 
 /* backend.h's stashes, and bytes of a layer's places in n arrays. */
-int cuda_stashes(int grouped, int ep_size);
+int cuda_stashes(int grouped, const struct backend_options *o, int ep_size);
 size_t cuda_stash_bytes(size_t n);
 
 /* Bytes for what travels between ep_size ranks: rows, and lists of ids or of probabilities. */

@@ -102,16 +102,18 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
              be->name);
 }
 
-static struct backend *open_with(void *context, enum experts_engine engine) {
+static struct backend *open_with(void *context, enum experts_engine engine, int fused) {
     struct choice *choice = context;
     struct config c = *choice->c;
-    c.engine.experts = engine;
+    c.engine.experts = (int)engine;
+    c.engine.fused = fused;
     return run_backend(&c, choice->g);
 }
 
 static void bench_moe(struct backend *be, struct choice *choice, const struct options *o,
                       const struct sizes *z, FILE *csv) {
     struct moe_wish wish = {.engine = (enum experts_engine)choice->c->engine.experts,
+                            .fused = choice->c->engine.fused,
                             .routing = o->routing,
                             .experts = o->n ? o->list : &z->E,
                             .n = o->n ? o->n : 1,

@@ -44,6 +44,7 @@ struct layer {
     struct sides sides; /* the backend alone */
     struct sizes z;
     struct moe_shape shape;
+    int fused; /* engine.fused, of grouped experts */
     struct moe *moe;
     struct routing r;
     struct pair a[N_ARRAYS];
@@ -156,21 +157,40 @@ static void both(void *context) {
                        AT(X), AT(ROUTER), N, l->shape, /*accumulate=*/0);
 }
 
-const char *moe_engine(const struct backend *be) {
-    return be->row_unit > 1 ? "grouped" : strcmp(be->name, "cuda") == 0 ? "cublaslt" : "loop";
+const char *moe_engine(const struct backend *be, int fused) {
+    if (be->row_unit > 1) return fused ? "grouped" : "unfused";
+    return strcmp(be->name, "cuda") == 0 ? "cublaslt" : "loop";
+}
+
+/* What the experts write forward and backward of rows that are of use, from the shapes: z, h and y;
+ * dz, h again and dx; the gradients of weights in FP32; and, where the activation's gradient has a
+ * pass of its own, dh. r: bytes of a real_t. */
+static double written(const struct sizes *z, double r, int fused) {
+    double rows = (double)z->N * z->A, D = z->D, F = z->F;
+    return 2 * rows * (3 * F + D) * r + 12 * z->E * D * F + (fused ? 0 : rows * F * r);
+}
+
+/* Those that compete: what was asked for, and with AUTO what serves besides. */
+static int open_layers(struct layer layers[3], open_engine *open, void *context,
+                       const struct sizes *z, const struct moe_wish *wish, const int32_t *ids) {
+    int n = 0;
+    layer_open(&layers[n++], open(context, wish->engine, wish->fused), z, ids);
+    layers[0].fused = wish->fused;
+    if (wish->engine != EXPERTS_AUTO || layers[0].be->row_unit == 1) return n;
+    if (wish->alone && wish->fused)
+        layer_open(&layers[n++], open(context, EXPERTS_GROUPED, /*fused=*/0), z, ids);
+    layer_open(&layers[n++], open(context, EXPERTS_CUBLASLT, /*fused=*/0), z, ids);
+    return n;
 }
 
 /* One number of experts, all engines. */
 static void run(open_engine *open, void *context, const struct sizes *z,
                 const struct moe_wish *wish, FILE *csv) {
-    struct layer layers[2];
-    struct contender forwards[2], boths[2];
-    double forward_s[2], both_s[2], flops = 6e-12 * z->N * z->A * z->D * z->F;
+    struct layer layers[3];
+    struct contender forwards[3], boths[3];
+    double forward_s[3], both_s[3], flops = 6e-12 * z->N * z->A * z->D * z->F;
     int32_t *ids = routing_ids(wish->routing, z->N, z->E, z->A, 0);
-    int n = 1;
-    layer_open(&layers[0], open(context, wish->engine), z, ids);
-    if (wish->engine == EXPERTS_AUTO && layers[0].be->row_unit > 1)
-        layer_open(&layers[n++], open(context, EXPERTS_CUBLASLT), z, ids);
+    int n = open_layers(layers, open, context, z, wish, ids);
     for (int i = 0; i < n; i++) {
         struct layer *l = &layers[i];
         forward(l); /* the experts alone need rows and counts */
@@ -180,17 +200,19 @@ static void run(open_engine *open, void *context, const struct sizes *z,
     contest(forwards, n, wish->seconds, forward_s);
     contest(boths, n, wish->seconds, both_s);
     for (int i = 0; i < n; i++) {
-        const char *name = moe_engine(layers[i].be);
-        double rates[] = {flops / forward_s[i], 3 * flops / both_s[i]};
         struct backend *be = layers[i].be;
-        int launches = be->operations(be, experts_both, &layers[i]);
-        printf("%8d %10s %12.3f %8.*f %12.3f %8.*f %10d\n", z->E, name, forward_s[i] * 1e3,
+        int launches = be->operations(be, experts_both, &layers[i]),
+            fused = layers[i].fused && be->row_unit > 1;
+        const char *name = moe_engine(be, fused);
+        double rates[] = {flops / forward_s[i], 3 * flops / both_s[i]},
+               bytes = written(z, (double)be->real_bytes, fused);
+        printf("%8d %10s %12.3f %8.*f %12.3f %8.*f %10d %11.4g\n", z->E, name, forward_s[i] * 1e3,
                rates[0] < 1 ? 4 : 1, rates[0], both_s[i] * 1e3, rates[1] < 1 ? 4 : 1, rates[1],
-               launches);
+               launches, bytes / 1e9);
         fflush(stdout);
         if (csv)
-            fprintf(csv, "%d,%s,%s,%.9g,%.6g,%.9g,%.6g,%d\n", z->E, name, wish->routing,
-                    forward_s[i], rates[0], both_s[i], rates[1], launches);
+            fprintf(csv, "%d,%s,%s,%.9g,%.6g,%.9g,%.6g,%d,%.0f\n", z->E, name, wish->routing,
+                    forward_s[i], rates[0], both_s[i], rates[1], launches, bytes);
         layer_close(&layers[i]);
     }
     memory_free(ids);
@@ -203,11 +225,11 @@ void moe_run(struct backend *be, open_engine *open, void *context, const struct 
            be->name, be->details, z->N, z->D, z->F, z->A, wish->routing,
            wish->alone ? "the experts alone" : "a layer");
     backend_close(be);
-    printf("%8s %10s %12s %8s %12s %8s %10s\n", "# experts", "engine", "forward, ms", "TFLOP/s",
-           "both, ms", "TFLOP/s", "launches");
+    printf("%8s %10s %12s %8s %12s %8s %10s %11s\n", "# experts", "engine", "forward, ms",
+           "TFLOP/s", "both, ms", "TFLOP/s", "launches", "GB written");
     if (csv)
         fprintf(csv, "experts,engine,routing,forward_seconds,forward_tflops,both_seconds,"
-                     "both_tflops,launches\n");
+                     "both_tflops,launches,bytes_written\n");
     for (int i = 0; i < wish->n; i++) {
         struct sizes one = *z;
         one.E = wish->experts[i];

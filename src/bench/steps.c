@@ -141,19 +141,18 @@ static struct result measure(struct bed *b, double seconds) {
     return r;
 }
 
-static void print_result(const struct result *r, const struct backend *be, double memory,
-                         FILE *csv) {
+static void print_result(const struct result *r, const char *engine, double memory, FILE *csv) {
     const double *t = r->times;
     double per_s = r->tokens / t[TIME_STEP], rate = r->flops / t[TIME_STEP] / 1e12;
-    printf("%-10s %6d %10.3f %11.*f %8.*f %10.3f %10.3f %10.3f %8.4f %8.2f %6.4g %9.3f\n",
-           moe_engine(be), r->n, t[TIME_STEP] * 1e3, per_s < 1e4 ? 1 : 0, per_s, rate < 1 ? 4 : 1,
-           rate, t[TIME_FORWARD] * 1e3, t[TIME_BACKWARD] * 1e3, t[TIME_OPTIMIZER] * 1e3, r->loss,
+    printf("%-10s %6d %10.3f %11.*f %8.*f %10.3f %10.3f %10.3f %8.4f %8.2f %6.4g %9.3f\n", engine,
+           r->n, t[TIME_STEP] * 1e3, per_s < 1e4 ? 1 : 0, per_s, rate < 1 ? 4 : 1, rate,
+           t[TIME_FORWARD] * 1e3, t[TIME_BACKWARD] * 1e3, t[TIME_OPTIMIZER] * 1e3, r->loss,
            memory / 1e9, r->waits, t[TIME_EXCHANGE] * 1e3);
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%d,%.0f,%.9g,%.9g,%.6g,%.9g,%.9g,%.9g,%.6f,%.0f,%.6g,%.9g\n",
-                moe_engine(be), r->n, r->tokens, t[TIME_STEP], per_s, rate, t[TIME_FORWARD],
-                t[TIME_BACKWARD], t[TIME_OPTIMIZER], r->loss, memory, r->waits, t[TIME_EXCHANGE]);
+        fprintf(csv, "%s,%d,%.0f,%.9g,%.9g,%.6g,%.9g,%.9g,%.9g,%.6f,%.0f,%.6g,%.9g\n", engine, r->n,
+                r->tokens, t[TIME_STEP], per_s, rate, t[TIME_FORWARD], t[TIME_BACKWARD],
+                t[TIME_OPTIMIZER], r->loss, memory, r->waits, t[TIME_EXCHANGE]);
 }
 
 /* A line of the table, by rank 0. Closes be. Returns 1 when `auto` became grouped: cublaslt serves
@@ -165,7 +164,7 @@ static int run(const struct config *c, struct backend *be, double seconds, FILE 
     struct result r = measure(&b, seconds);
     double memory = be->memory_peak(be);
     MPI_Allreduce(MPI_IN_PLACE, &memory, 1, MPI_DOUBLE, MPI_MAX, be->grid->world);
-    if (be->grid->rank == 0) print_result(&r, be, memory, csv);
+    if (be->grid->rank == 0) print_result(&r, moe_engine(be, c->engine.fused), memory, csv);
     int also = c->engine.experts == EXPERTS_AUTO && be->row_unit > 1 && low_recipe(c) == LOW_NONE;
     bed_close(&b);
     return also;

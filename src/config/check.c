@@ -1,8 +1,10 @@
 #include "config.h"
 #include "config/check.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include <inttypes.h>
 #include <limits.h>
+#include <string.h>
 
 #define refuse(...) return memory_format(__VA_ARGS__)
 
@@ -46,8 +48,33 @@ static char *check_model(const struct config *c) {
     return NULL;
 }
 
+static char *check_layers_bf16(const char *list, int64_t layers) {
+    char *problem = NULL;
+    for (const char *at = list + strspn(list, " "); *at && !problem; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        char *word = memory_format("%.*s", (int)n, at);
+        int64_t layer;
+        if (!text_to_int(word, &layer) || layer < 0 || layer >= layers)
+            problem = memory_format("precision.layers_bf16: '%s' is not a layer: they are 0 to "
+                                    "%" PRId64,
+                                    word, layers - 1);
+        memory_free(word);
+        at += n;
+    }
+    return problem;
+}
+
 static char *check_precision(const struct config *c) {
     int64_t first = c->precision.first_layers_bf16, last = c->precision.last_layers_bf16;
+    const char *list = c->precision.layers_bf16;
+    if (!c->engine.fused && c->precision.recipe >= PRECISION_FP8_BLOCK)
+        refuse("engine.fused is false, and a precision.recipe of eight bits is computed with fused "
+               "products alone");
+    if (list && first + last > 0)
+        refuse("precision.layers_bf16 ('%s') and precision.first_layers_bf16 (%" PRId64
+               ") or last_layers_bf16 (%" PRId64 "): give the list or the two numbers",
+               list, first, last);
+    if (list) return check_layers_bf16(list, c->model.num_hidden_layers);
     if (first + last > c->model.num_hidden_layers)
         refuse("precision.first_layers_bf16 (%" PRId64 ") and precision.last_layers_bf16 (%" PRId64
                ") are more than model.num_hidden_layers (%" PRId64 ")",
@@ -187,13 +214,15 @@ char *check_config(const struct config *c) {
 
 char *check_steps(const struct config *c) {
     int eight = c->precision.recipe >= PRECISION_FP8_BLOCK,
-        out = c->precision.first_layers_bf16 + c->precision.last_layers_bf16 > 0;
+        out = c->precision.first_layers_bf16 + c->precision.last_layers_bf16 > 0 ||
+              c->precision.layers_bf16;
     if (c->precision.fp8_activations && !eight)
         refuse("precision.fp8_activations needs a precision.recipe of eight bits");
     /* One array has the rows of all layers then, and elements of one size. */
     if (c->precision.fp8_activations && out && c->parallelism.ep_size != 1)
         refuse("precision.fp8_activations together with layers that stay out of the recipe "
-               "(precision.first_layers_bf16, last_layers_bf16) needs parallelism.ep_size=1");
+               "(precision.first_layers_bf16, last_layers_bf16, layers_bf16) needs "
+               "parallelism.ep_size=1");
     if (c->precision.fp8_weights && !eight)
         refuse("precision.fp8_weights needs a precision.recipe of eight bits");
     return NULL;

@@ -57,13 +57,15 @@ struct config {
     struct {
         int experts, attention, exchange, collectives;
         int64_t exchange_blocks, communication_sms;
-        int cuda_graph;
+        int fused, cuda_graph;
     } engine;
 
     struct {
         int recipe; /* enum precision_kind */
         int emulate, fp8_activations, fp8_weights;
         int64_t first_layers_bf16, last_layers_bf16;
+        char *
+            layers_bf16; /* instead of these: numbers of layers, a blank between them; NULL: none */
         int64_t statistics_every_n_steps; /* 0: never */
     } precision;
 

@@ -49,6 +49,7 @@ const struct field fields[] = {
     INT(engine.exchange_blocks, "128", 1, 1024, NULL, "blocks", "Thread blocks on a GPU that carry tokens between ranks with engine.exchange peer: few leave multiprocessors to others."),
     ENUM(engine.collectives, "auto", "auto|peer|nccl|mpi", "How weights and gradients travel beside matrix products, with parallelism.shard full; peer and nccl need GPUs, mpi is for the CPU."),
     INT(engine.communication_sms, "32", 0, 64, NULL, "multiprocessors", "Multiprocessors of a GPU that matrix products leave to communication where it runs beside them: with parallelism.shard full, and with engine.collectives peer a quarter of them. 0: none."),
+    BOOL(engine.fused, "true", "The grouped kernels compute the experts' activation and its gradient within their products. false: in passes over memory of their own, which is slower and for comparison, and without a stash (router.capacity). Other engines always have such passes; a recipe of eight bits is refused with false."),
     BOOL(engine.cuda_graph, "true", "Record the work of a micro-batch on a GPU once and launch it as a whole, where the experts are grouped and tokens do not travel through NCCL: less waiting between small operations. The result does not change."),
     ENUM(precision.recipe, "auto", "auto|fp32|bf16|fp8_block|mxfp8|auto8", "Type of weights and activations, and of what their products take; masters and moments are FP32 always. auto is bf16 on a GPU and fp32 on the CPU. fp8_block and mxfp8 multiply projections and experts in eight bits, auto8 chooses between them by the GPU: docs/configuration.md has them."),
     BOOL(precision.emulate, "false", "A recipe of eight bits may be computed on what has no fast products for it, with its numbers, slowly: operands are rounded as it has them. Else it is refused there."),
@@ -56,6 +57,7 @@ const struct field fields[] = {
     BOOL(precision.fp8_weights, "false", "Training with a recipe of eight bits keeps no copy in bf16 of the weights of the experts that are in it: of the FP32 masters their copies in eight bits are made, once a step. 2 bytes a parameter less; the result does not change. On the CPU there is nothing to save."),
     INT(precision.first_layers_bf16, "0", 0, WIDE, NULL, "layers", "Layers at the beginning that stay out of a recipe of eight bits: they compute in bf16, on the CPU in fp32."),
     INT(precision.last_layers_bf16, "0", 0, WIDE, NULL, "layers", "The same at the end."),
+    WORDS(precision.layers_bf16, "Instead of these two: the layers that stay out by their numbers, from 0 on, such as [0, 5, 31]."),
     INT(precision.statistics_every_n_steps, "100", 0, MANY, NULL, "steps", "With a recipe of eight bits, what it does to weights, activations and gradients goes into metrics.h5 every so many steps, the first and the last: what underflows, the error, scales. Such a step takes a little longer. 0: never."),
 
     PATH(model.config, "A Hugging Face Mixtral config.json, or a folder with one: gives the model keys that the deck does not."),
@@ -80,7 +82,7 @@ const struct field fields[] = {
     ENUM(router.aux_loss, "layer", "layer|hf", "Definition of the balance loss: a mean over each layer, or Hugging Face's over all layers pooled."),
     ENUM(router.balance_over, "micro_batch", "micro_batch|world", "Tokens over which the balance loss counts: one micro-batch, or those of all ranks."),
     REAL(router.z_loss_coef, "0", 0, 1000, 0, NULL, "Weight of the loss that keeps router logits small: 0 is off."),
-    REAL(router.capacity, "1.5", 1, 1e6, 0, NULL, "Tokens that a GPU has room for when parallelism.ep_size is above 1, over all layers, relative to even routing; a step with more is done again, slower. For engine.experts grouped: else there is room for all."),
+    REAL(router.capacity, "1.5", 1, 1e6, 0, NULL, "Tokens that a GPU has room for when parallelism.ep_size is above 1, over all layers, relative to even routing; a step with more is done again, slower. For engine.experts grouped that are fused: else there is room for all."),
     REAL(router.bias_rate, "0", 0, 1, 0, NULL, "Step by which the selection bias of an expert moves towards equal loads: 0 is off."),
 
     REAL(optimizer.lr, "3e-4", 0, 10, 0, NULL, "Learning rate at its peak."),

@@ -64,7 +64,7 @@ const struct recipe_key recipe_keys[] = {
     {"wandb.*", NULL, "a run writes its figures to metrics.h5 in the run folder"},
     {"fp8_config.*", "precision.recipe", EIGHT_BITS},
     {"fp4_config.*", NULL, NO_FP4},
-    {"fp8_layers", "precision.first_layers_bf16", "and precision.last_layers_bf16: the layers that stay out"},
+    {"fp8_layers", "precision.layers_bf16", "the layers that stay out, counted from 0"},
     {"fp4_layers", NULL, NO_FP4},
     {"fp8_stats_config.*", "precision.statistics_every_n_steps", STATISTICS},
     {"quant_stats_config.*", "precision.statistics_every_n_steps", STATISTICS},

@@ -2,6 +2,7 @@
 #include "model/low.h"
 #include "base/memory.h"
 #include <assert.h>
+#include <stdlib.h>
 
 static const char *const names[] = {[LOW_FP8_BLOCK] = "fp8_block", [LOW_MXFP8] = "mxfp8"};
 
@@ -12,16 +13,22 @@ enum low low_recipe(const struct config *c) {
                                                       : LOW_NONE;
 }
 
-/* Layers [first, end) have the recipe. */
-static void range(const struct config *c, int64_t *first, int64_t *end) {
-    *first = c->precision.first_layers_bf16;
-    *end = c->model.num_hidden_layers - c->precision.last_layers_bf16;
+/* Numbers with blanks between them, as check_config saw to. */
+static int listed(const char *numbers, int layer) {
+    char *end;
+    for (const char *at = numbers; at; at = end) {
+        long number = strtol(at, &end, 10);
+        if (end == at) break;
+        if (number == layer) return 1;
+    }
+    return 0;
 }
 
 enum low low_layer(const struct config *c, int layer) {
-    int64_t first, end;
-    range(c, &first, &end);
-    return layer >= first && layer < end ? low_recipe(c) : LOW_NONE;
+    int64_t first = c->precision.first_layers_bf16,
+            end = c->model.num_hidden_layers - c->precision.last_layers_bf16;
+    int out = layer < first || layer >= end || listed(c->precision.layers_bf16, layer);
+    return out ? LOW_NONE : low_recipe(c);
 }
 
 static char *devices(int capability) {
@@ -68,12 +75,20 @@ char *low_settle(struct config *c, int capability) {
 
 char *low_text(const struct config *c, int capability) {
     enum low low = low_recipe(c);
-    int64_t first, end;
-    range(c, &first, &end);
     if (low == LOW_NONE) return NULL;
     const char *way = backend_low_way(capability, low) == LOW_EMULATED ? ", emulated" : "";
-    if (first == end) return memory_format("%s%s, in no layer", names[low], way);
-    return memory_format("%s%s, in layers %lld to %lld of 0 to %lld", names[low], way,
-                         (long long)first, (long long)end - 1,
-                         (long long)c->model.num_hidden_layers - 1);
+    int L = (int)c->model.num_hidden_layers;
+    char *layers = memory_string("");
+    for (int l = 0, end; l < L; l = end + 1) {
+        for (end = l; end < L && low_layer(c, end) != LOW_NONE;) end++;
+        if (end == l) continue;
+        char *more = memory_format("%s%s%d to %d", layers, layers[0] ? ", " : "", l, end - 1);
+        memory_free(layers);
+        layers = more;
+    }
+    char *text =
+        layers[0] ? memory_format("%s%s, in layers %s of 0 to %d", names[low], way, layers, L - 1)
+                  : memory_format("%s%s, in no layer", names[low], way);
+    memory_free(layers);
+    return text;
 }

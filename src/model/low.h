@@ -14,8 +14,7 @@ enum low low_layer(const struct config *c, int layer);
  * or why they do not compute in the recipe asked for, and what would: a new string. */
 char *low_settle(struct config *c, int capability);
 
-/* "fp8_block, emulated, in layers 2 to 29 of 0 to 31", NULL without a recipe of eight bits: a new
- * string.
- */
+/* "fp8_block, emulated, in layers 1 to 4, 6 to 30 of 0 to 31", NULL without a recipe of eight bits:
+ * a new string. */
 char *low_text(const struct config *c, int capability);
 #endif

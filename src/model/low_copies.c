@@ -27,7 +27,8 @@ static size_t bytes_of(const struct model *m, int first) {
 }
 
 void low_copies_new(struct model *m) {
-    int list[MATRICES], earlier[MATRICES];
+    int list[MATRICES];
+    void *rooms[ROOMS][MATRICES] = {0};
     size_t n = (size_t)m->params->n;
     list_matrices(m, 0, list);
     if (low_recipe(m->config) == LOW_NONE || bytes_of(m, list[0]) == 0) return;
@@ -35,25 +36,22 @@ void low_copies_new(struct model *m) {
     m->low_stale = memory_alloc_array(n, sizeof *m->low_stale);
     for (int l = 0; l < m->s.L; l++) {
         list_matrices(m, l, list);
-        if (l >= ROOMS) list_matrices(m, l - ROOMS, earlier);
         for (int k = 0; k < MATRICES && low_layer(m->config, l) != LOW_NONE; k++) {
-            void **copies = &m->low_copies[list[k]];
-            if (l >= ROOMS && m->shares[list[k]].staged) *copies = m->low_copies[earlier[k]];
-            if (!*copies) *copies = m->be->alloc(m->be, bytes_of(m, list[k]));
+            void **room = &rooms[l % ROOMS][k];
+            if (!*room || !m->shares[list[k]].staged)
+                *room = m->be->alloc(m->be, bytes_of(m, list[k]));
+            m->low_copies[list[k]] = *room;
         }
     }
     model_forget(m);
 }
 
 void low_copies_free(struct model *m) {
-    int list[MATRICES], later[MATRICES];
-    for (int l = 0; l < m->s.L && m->low_copies; l++) {
-        int last = l + ROOMS >= m->s.L; /* of those that have the same room */
-        list_matrices(m, l, list);
-        if (!last) list_matrices(m, l + ROOMS, later);
-        for (int k = 0; k < MATRICES; k++)
-            if (last || m->low_copies[list[k]] != m->low_copies[later[k]])
-                m->be->release(m->be, m->low_copies[list[k]]);
+    for (int i = 0; i < m->params->n && m->low_copies; i++) {
+        void *copies = m->low_copies[i];
+        for (int k = i; k < m->params->n; k++) /* of the layers that have the same room */
+            if (m->low_copies[k] == copies) m->low_copies[k] = NULL;
+        m->be->release(m->be, copies);
     }
     memory_free(m->low_copies);
     memory_free(m->low_stale);

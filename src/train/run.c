@@ -55,6 +55,7 @@ struct backend_options run_options(const struct config *c) {
                                     .communication_sms = (int)c->engine.communication_sms,
                                     .exchange_blocks = (int)c->engine.exchange_blocks,
                                     .no_graph = !c->engine.cuda_graph,
+                                    .unfused = !c->engine.fused,
                                     .deterministic = c->deterministic,
                                     .fp32 = c->precision.recipe == PRECISION_FP32};
 }
