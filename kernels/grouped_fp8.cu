@@ -89,19 +89,17 @@ void grouped_fp8_dense(struct grouped *g, void *y, struct fp8_matrix x, struct f
     forward(g, y, rows, x, w, r, N, K, stream);
 }
 
-void grouped_fp8_weights(struct grouped *g, float *dw, struct fp8_matrix dz, struct fp8_matrix x,
-                         struct grouped_rows r, int N, int K, int add, cudaStream_t stream) {
+void grouped_fp8_weights(struct grouped *g, struct gradient dw, struct fp8_matrix dz,
+                         struct fp8_matrix x, struct grouped_rows r, int N, int K,
+                         cudaStream_t stream) {
     maps m;
     work w = work_of(r);
     fp8_scales f = {};
     assert(N % FP8_DEPTH == 0 && K % FP8_DEPTH == 0);
     m.a = by_rows(g, dz, N, r.rows, 64);
     m.b = by_rows(g, x, K, r.rows, TILE_COLS / 2);
-    m.c = tensor_map(g->encode, element::fp32, dw,
-                     {{size(K), 1, 32}, {size(N), size(K), 16}, {size(r.E), size(N) * size(K), 1}});
-    m.h = m.z = m.c;
+    set_gradient(g, m, w, dw, r.E, N, K);
     f.a = dz.scales, f.a_step = N;
     f.b = x.scales, f.b_step = K / FP8_DEPTH, f.b_across = 1, f.b_last = f.b_step - 1;
-    w.tiles_high = ceil_div(N, +TILE_ROWS), w.tiles_wide = ceil_div(K, +TILE_COLS), w.add = add;
     launch(g, r.multiprocessors, stream, grouped_fp8_kernel<WEIGHTS>, m, w, f);
 }

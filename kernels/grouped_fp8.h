@@ -24,11 +24,11 @@ void grouped_fp8_forward(struct grouped *g, void *y, struct fp8_matrix x, struct
 void grouped_fp8_dense(struct grouped *g, void *y, struct fp8_matrix x, struct fp8_matrix w,
                        struct grouped_rows r, int rows, int N, int K, cudaStream_t stream);
 
-/* dw[E, N, K], FP32, = or (add) += dz[rows of e, N]^T x[rows of e, K], from dz^T[N, rows] with a
- * scale for 128 rows of a column and x^T[K, rows] with one for 128 rows and 128 columns; an expert
- * without rows gets zeros, or nothing. */
-void grouped_fp8_weights(struct grouped *g, float *dw, struct fp8_matrix dz, struct fp8_matrix x,
-                         struct grouped_rows r, int N, int K, int add, cudaStream_t stream);
+/* dw as grouped_weights has it, from dz^T[N, rows] with a scale for 128 rows of a column and
+ * x^T[K, rows] with one for 128 rows and 128 columns. */
+void grouped_fp8_weights(struct grouped *g, struct gradient dw, struct fp8_matrix dz,
+                         struct fp8_matrix x, struct grouped_rows r, int N, int K,
+                         cudaStream_t stream);
 #ifdef __cplusplus
 }
 #endif

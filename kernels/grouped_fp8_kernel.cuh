@@ -133,8 +133,8 @@ template <int PRODUCT, bool LOW_Z> struct fp8_results {
         hopper::writes_to_copies();
         __syncwarp();
         if (lane == 0) {
-            if (PRODUCT == WEIGHTS && w.add)
-                hopper::box_add(&map, box, at);
+            if (PRODUCT == WEIGHTS)
+                box_leave(m, w, box, at);
             else
                 hopper::box_store<RANK>(&map, box, at);
             hopper::stores_commit();

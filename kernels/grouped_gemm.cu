@@ -150,17 +150,14 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
     sum_parts(dp, w.dp, r, w.tiles_wide, stream);
 }
 
-void grouped_weights(struct grouped *g, float *dw, const void *dz, const void *x,
-                     struct grouped_rows r, int N, int K, int add, cudaStream_t stream) {
+void grouped_weights(struct grouped *g, struct gradient dw, const void *dz, const void *x,
+                     struct grouped_rows r, int N, int K, cudaStream_t stream) {
     assert(N % GROUPED_UNIT == 0 && K % GROUPED_UNIT == 0);
     maps m;
     work w = work_of(r);
     m.a = by_blocks(g, dz, rows_of(r.z, r), N, 1);
     m.b = by_blocks(g, x, rows_of(r.x, r), K, 2);
     w.base[0] = r.z.base, w.base[1] = r.x.base;
-    m.c = tensor_map(g->encode, element::fp32, dw,
-                     {{size(K), 1, 32}, {size(N), size(K), 16}, {size(r.E), size(N) * size(K), 1}});
-    m.h = m.z = m.c;
-    w.tiles_high = ceil_div(N, +TILE_ROWS), w.tiles_wide = ceil_div(K, +TILE_COLS), w.add = add;
+    set_gradient(g, m, w, dw, r.E, N, K);
     launch(g, r.multiprocessors, stream, grouped_gemm_kernel<WEIGHTS>, m, w);
 }

@@ -2,6 +2,7 @@
  * How many rows an expert has only the device knows. kernels/README.md says how they work. */
 #ifndef REGULON_KERNELS_GROUPED_GEMM_H
 #define REGULON_KERNELS_GROUPED_GEMM_H
+#include "gradient.h"
 #include "grouped_sizes.h"
 #include "real.h"
 #ifdef __cplusplus
@@ -24,10 +25,11 @@ struct grouped_place {
 };
 
 /* The rows of the experts: expert e has offsets[e] .. offsets[e + 1] - 1, offsets[E + 1] on the
- * device and multiples of GROUPED_ROWS (NULL, in eight bits alone: E is 1, and all rows are its), offsets[E] <= rows, E
- * at most GROUPED_EXPERTS. Rows that pad an expert's are zero in every operand, and p is finite
- * there; so are then the results. Rows from offsets[E] on are neither read nor written. x and z:
- * places of the operands that have these names below, dz being z; all others begin at 0. */
+ * device and multiples of GROUPED_ROWS (NULL, in eight bits alone: E is 1, and all rows are its),
+ * offsets[E] <= rows, E at most GROUPED_EXPERTS. Rows that pad an expert's are zero in every
+ * operand, and p is finite there; so are then the results. Rows from offsets[E] on are neither read
+ * nor written. x and z: places of the operands that have these names below, dz being z; all others
+ * begin at 0. */
 struct grouped_rows {
     const int32_t *offsets;
     int E, rows;
@@ -54,10 +56,10 @@ void grouped_down_backward(struct grouped *g, void *dz, void *h, float *dp, void
                            const void *dy, const void *z, const void *down, const float *p,
                            struct grouped_rows r, int D, int F, cudaStream_t stream);
 
-/* dw[E, N, K], FP32, = or (add) += dz[rows of e, N]^T x[rows of e, K]; an expert without rows gets
- * zeros, or nothing. */
-void grouped_weights(struct grouped *g, float *dw, const void *dz, const void *x,
-                     struct grouped_rows r, int N, int K, int add, cudaStream_t stream);
+/* dw[E, N, K] = or += dz[rows of e, N]^T x[rows of e, K]; an expert without rows gets zeros. Own
+ * rows begin and end at multiples of GROUPED_LINES, at an address that is a multiple of 16. */
+void grouped_weights(struct grouped *g, struct gradient dw, const void *dz, const void *x,
+                     struct grouped_rows r, int N, int K, cudaStream_t stream);
 #ifdef __cplusplus
 }
 #endif

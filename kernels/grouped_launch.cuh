@@ -2,7 +2,7 @@
 #ifndef REGULON_KERNELS_GROUPED_LAUNCH_CUH
 #define REGULON_KERNELS_GROUPED_LAUNCH_CUH
 #include "grouped_gemm.h"
-#include "grouped_tiles.cuh"
+#include "grouped_stores.cuh"
 #include "tensor_map.cuh"
 
 struct grouped {
@@ -57,6 +57,27 @@ static inline work work_of(const struct grouped_rows &r) {
     assert(r.E >= 1 && r.E <= GROUPED_EXPERTS && r.rows >= 1);
     w.offsets = r.offsets, w.E = r.E, w.rows = r.rows;
     return w;
+}
+
+/* What a launch of WEIGHTS is told of its result. The map of own rows has the coordinates of whole:
+ * it begins where the first row of all would lie. */
+static inline void set_gradient(const struct grouped *g, maps &m, work &w, const gradient &dw,
+                                int E, int N, int K) {
+    auto map = [&](const float *at) {
+        return tensor_map(
+            g->encode, element::fp32, at,
+            {{size(K), 1, 32}, {size(N), size(K), BOX_LINES}, {size(E), size(N) * size(K), 1}});
+    };
+    assert(dw.first % BOX_LINES == 0 && dw.rows % BOX_LINES == 0 && N % BOX_LINES == 0);
+    assert(!dw.own || (!dw.add && dw.first + dw.rows <= size(E) * size(N)));
+    m.c = m.h = m.z = map(dw.whole);
+    w.N = N, w.tiles_high = ceil_div(N, +TILE_ROWS), w.tiles_wide = ceil_div(K, +TILE_COLS);
+    w.add = dw.add;
+    if (!dw.own) return;
+    m.h = map(reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(dw.own) -
+                                              dw.first * size(K) * sizeof(float)));
+    w.own_first = static_cast<int>(dw.first), w.own_rows = static_cast<int>(dw.rows);
+    w.own_add = dw.own_add;
 }
 
 /* grouped_fp8.cu's kernels. */

@@ -8,6 +8,7 @@ enum {
     GROUPED_ROWS = 64,  /* an expert's rows begin at multiples of this */
     GROUPED_UNIT = 64,  /* what widths must be multiples of */
     GROUPED_COLS = 256, /* of a tile */
+    GROUPED_LINES = 16, /* rows of a result that leave together */
     GROUPED_EXPERTS = 256,
     GROUPED_FP8_ROWS = 128, /* the same in eight bits */
     GROUPED_FP8_UNIT = 128,

@@ -14,7 +14,8 @@
 
 namespace grouped_gemm {
 
-/* Tensor maps of a launch: operands, results (c, and h of UP and DOWN_BACKWARD), z to be read. */
+/* Tensor maps of a launch: operands, results (c; h of UP and DOWN_BACKWARD; WEIGHTS: h is that of
+ * own rows), z to be read. */
 struct maps {
     CUtensorMap a, b, c, h, z;
 };
@@ -27,6 +28,18 @@ static __device__ __forceinline__ float low(uint32_t pair) {
 
 static __device__ __forceinline__ float high(uint32_t pair) {
     return __uint_as_float(pair & 0xffff0000u);
+}
+
+/* One thread: a box of WEIGHTS leaves, to own rows or to the others. */
+static __device__ __forceinline__ void box_leave(const maps &m, const work &w, uint32_t box,
+                                                 hopper::place at) {
+    const unsigned row = at.at[2] * w.N + at.at[1] - w.own_first;
+    const bool own = row < static_cast<unsigned>(w.own_rows);
+    const CUtensorMap *map = own ? &m.h : &m.c;
+    if (own ? w.own_add : w.add)
+        hopper::box_add(map, box, at);
+    else
+        hopper::box_store<3>(map, box, at);
 }
 
 template <int PRODUCT> struct results {
@@ -70,8 +83,8 @@ template <int PRODUCT> struct results {
         hopper::writes_to_copies();
         __syncwarp();
         if (lane == 0) {
-            if (PRODUCT == WEIGHTS && w.add)
-                hopper::box_add(&map, box, at);
+            if (PRODUCT == WEIGHTS)
+                box_leave(m, w, box, at);
             else
                 hopper::box_store<RANK>(&map, box, at);
             hopper::stores_commit();

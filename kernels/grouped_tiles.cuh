@@ -35,9 +35,10 @@ enum {
     SUPER_ROWS = 8,
     A_BYTES = TILE_ROWS * TILE_DEPTH * 2,
     B_BYTES = TILE_COLS * TILE_DEPTH * 2,
-    BOX_BYTES = 16 * 128, /* 16 lines of a result on its way out */
-    SHORT = 32,           /* steps of depth: see spread_start */
-    WAVES = 8             /* tiles of each cluster, the same */
+    BOX_LINES = GROUPED_LINES,
+    BOX_BYTES = BOX_LINES * 128, /* of a result on its way out */
+    SHORT = 32,                  /* steps of depth: see spread_start */
+    WAVES = 8                    /* tiles of each cluster, the same */
 };
 
 struct shared {
@@ -67,6 +68,9 @@ struct work {
     int tiles_wide;
     int steps; /* of depth; all but WEIGHTS */
     bool add;  /* WEIGHTS: to what is there */
+    /* WEIGHTS, of struct gradient; own_rows 0: there are none */
+    bool own_add;
+    int N, own_first, own_rows;
 };
 
 struct tile {

@@ -6,15 +6,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* A rank's n numbers at at[rank], of ranks 0 .. n_ranks - 1. */
+/* Arrays of as many numbers each, at[0] .. at[n - 1]: what ranks have of a sum. */
 struct peer_parts {
     const float *at[PEERS];
-    int n_ranks;
+    int n;
 };
 
-/* sum[n] += parts[0] + parts[1] + ..., the parts first, in this order; with accumulate 0 sum
- * becomes that, and may be one of them. Fast where all begin at multiples of 16 bytes and n is a
- * multiple of 4. A block takes a multiprocessor. */
+/* sum[n] += parts[0] + parts[1] + ..., the parts first, in this order, none at all where there are
+ * none; with accumulate 0 sum becomes that, and may be one of them. Fast where all begin at
+ * multiples of 16 bytes and n is a multiple of 4. A block takes a multiprocessor. */
 void peer_add(float *sum, struct peer_parts parts, size_t n, int accumulate, int blocks,
               cudaStream_t stream);
 #ifdef __cplusplus

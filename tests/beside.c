@@ -35,7 +35,7 @@ static size_t share(const struct backend *be, int k, int round) {
 enum { GATHER = 1, ADD = 2, SUM = 4 };
 
 struct round {
-    int kinds;
+    int kinds, without_own;
     MPI_Comm comm;
     int n_ranks, me, of[RANKS]; /* of the group, by rank of world */
     size_t counts[RANKS], n, first;
@@ -47,7 +47,9 @@ struct round {
 static void open_round(struct backend *be, struct round *r, int round) {
     const struct grid *g = be->grid;
     static const int kinds[] = {GATHER, ADD, SUM, GATHER | ADD | SUM};
-    *r = (struct round){.kinds = kinds[round % 4], .comm = round / 4 % 2 ? g->dp : g->world};
+    *r = (struct round){.kinds = kinds[round % 4],
+                        .comm = round / 4 % 2 ? g->dp : g->world,
+                        .without_own = round / 8 % 2};
     MPI_Comm_size(r->comm, &r->n_ranks);
     MPI_Comm_rank(r->comm, &r->me);
     MPI_Allgather(&g->rank, 1, MPI_INT, r->of, 1, MPI_INT, r->comm);
@@ -89,8 +91,10 @@ static void ask(struct backend *be, const struct round *r, float *x, real_t *w) 
     if (r->kinds & ADD) {
         be->copy(be, x, r->source, r->n * sizeof *x);
         be->beside(be);
-        be->reduce_scatter_add(be, r->comm, r->sum, x, r->counts);
+        be->reduce_scatter_add(be, r->comm, r->sum, x, r->counts, r->without_own);
         be->back(be, 1);
+        be->beside(be);
+        be->back(be, 1); /* of nothing: the sums are awaited all the same */
         be->await(be, 1);
         be->zero(be, x, r->n * sizeof *x);
         be->copy(be, r->sum_then, r->sum, mine * sizeof *x);
@@ -111,9 +115,10 @@ static void ask(struct backend *be, const struct round *r, float *x, real_t *w) 
     }
 }
 
-static float sum_of(const struct round *r, int round, size_t i) {
+static float sum_of(const struct round *r, int round, size_t i, int without_own) {
     float sum = 0;
-    for (int k = 0; k < r->n_ranks; k++) sum += value(r->of[k], round, i);
+    for (int k = 0; k < r->n_ranks; k++)
+        if (k != r->me || !without_own) sum += value(r->of[k], round, i);
     return sum;
 }
 
@@ -122,11 +127,12 @@ static size_t n_wrong(struct backend *be, const struct round *r, int round) {
     float *x = memory_alloc_array(n, sizeof *x);
     if (r->kinds & ADD) {
         be->download(be, x, r->sum_then, mine * sizeof *x);
-        for (size_t i = 0; i < mine; i++) wrong += x[i] != 1 + sum_of(r, round, r->first + i);
+        for (size_t i = 0; i < mine; i++)
+            wrong += x[i] != 1 + sum_of(r, round, r->first + i, r->without_own);
     }
     if (r->kinds & SUM) {
         be->download(be, x, r->summed, SUMMED * sizeof *x);
-        for (size_t i = 0; i < SUMMED; i++) wrong += x[i] != sum_of(r, round, i);
+        for (size_t i = 0; i < SUMMED; i++) wrong += x[i] != sum_of(r, round, i, /*without_own=*/0);
     }
     if (r->kinds & GATHER) {
         be->download_real(be, x, r->whole, r->n);

@@ -171,6 +171,14 @@ static struct fp8_z z_of(const struct test *t, int low) {
     return (struct fp8_z){.low = t->stashed_z.codes ? t->stashed_z : matrix(t, Z8)};
 }
 
+static void weights_up(struct test *t, struct gradient dw, struct grouped_rows r) {
+    grouped_fp8_weights(t->kernels, dw, matrix(t, DZT8), matrix(t, XT8), r, 2 * t->r.F, t->r.D, 0);
+}
+
+static void weights_down(struct test *t, struct gradient dw, struct grouped_rows r) {
+    grouped_fp8_weights(t->kernels, dw, matrix(t, DYT8), matrix(t, HT8), r, t->r.D, t->r.F, 0);
+}
+
 /* All products on so many multiprocessors, results poisoned first; weights' gradients twice, the
  * second time added. x and `down` are rounded either way by itself, dy and `up` both ways at once.
  * Results are then on the host. */
@@ -203,9 +211,8 @@ static void run(struct test *t, int multiprocessors) {
     grouped_fp8_forward(g, a[DX].device, matrix(t, DZ8), matrix(t, UPT8), r, D, 2 * F, 0);
     quantise_rows(none, matrix(t, XT8), /*square=*/1, device(t, X), r, D, 0);
     for (int add = 0; add < 2; add++) {
-        grouped_fp8_weights(g, a[DW_UP].device, matrix(t, DZT8), matrix(t, XT8), r, 2 * F, D, add,
-                            0);
-        grouped_fp8_weights(g, a[DW_DOWN].device, matrix(t, DYT8), matrix(t, HT8), r, D, F, add, 0);
+        weights_up(t, gradient_whole(a[DW_UP].device, add), r);
+        weights_down(t, gradient_whole(a[DW_DOWN].device, add), r);
     }
     get_results(t);
 }

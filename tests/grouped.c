@@ -112,6 +112,15 @@ static void run_down_backward(struct test *t, struct grouped_rows r) {
                     a[P].device, r.rows, last, F, 0);
 }
 
+static void weights_up(struct test *t, struct gradient dw, struct grouped_rows r) {
+    grouped_weights(t->kernels, dw, device(t, DZ), device(t, X), r, 2 * t->r.F, t->r.D, 0);
+}
+
+static void weights_down(struct test *t, struct gradient dw, struct grouped_rows r) {
+    r.x = r.z = (struct grouped_place){0}; /* neither operand is one of the stash */
+    grouped_weights(t->kernels, dw, t->a[DY].device, t->a[H2].device, r, t->r.D, t->r.F, 0);
+}
+
 /* All products on so many multiprocessors, results poisoned first; weights' gradients twice, the
  * second time added. Results are then on the host. */
 static void run(struct test *t, int multiprocessors) {
@@ -132,12 +141,8 @@ static void run(struct test *t, int multiprocessors) {
     run_down_backward(t, r);
     grouped_backward(t->kernels, a[DX].device, device(t, DZ), a[UP].device, r, 2 * F, D, 0);
     for (int add = 0; add < 2; add++) {
-        grouped_weights(t->kernels, a[DW_UP].device, device(t, DZ), device(t, X), r, 2 * F, D, add,
-                        0);
-        struct grouped_rows alone = r; /* neither operand is one of the stash */
-        alone.x = alone.z = (struct grouped_place){0};
-        grouped_weights(t->kernels, a[DW_DOWN].device, a[DY].device, a[H2].device, alone, D, F, add,
-                        0);
+        weights_up(t, gradient_whole(a[DW_UP].device, add), r);
+        weights_down(t, gradient_whole(a[DW_DOWN].device, add), r);
     }
     for (int k = FIRST_RESULT; k <= LAST_RESULT; k++)
         if (t->stash[k])
@@ -229,6 +234,15 @@ static void check_weights(struct test *t) {
     double worst = fmax(relative(&up), relative(&down));
     tap_ok(worst < 1e-4, "E %d, D %d, F %d, %s: weights' gradients against FP64: %.1e", t->r.E,
            t->r.D, t->r.F, t->r.routing, worst);
+}
+
+static void check_own(struct test *t) {
+    struct grouped_rows r = {
+        .offsets = t->a[OFFSETS].device, .E = t->r.E, .rows = (int)t->R + t->r.spare};
+    size_t wrong = n_wrong_own(t, t->a[DW_UP], (size_t)t->r.D, r, weights_up) +
+                   n_wrong_own(t, t->a[DW_DOWN], (size_t)t->r.F, r, weights_down);
+    tap_ok(wrong == 0, "E %d, D %d, F %d, %s: own rows of weights' gradients elsewhere: %zu wrong",
+           t->r.E, t->r.D, t->r.F, t->r.routing, wrong);
 }
 
 /* Rows that pad are zero, those behind the last are as they were. */
@@ -347,6 +361,7 @@ int main(int argc, char **argv) {
             check_weights(&t);
             check_places(&t);
             if (t.apart) continue;
+            check_own(&t);
             check_bits(&t);
             check_stash(&t);
         }

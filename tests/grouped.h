@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "bench/routing.h"
+#include "grouped_gemm.h"
 #include "tap.h"
 #include <cuda_runtime.h>
 #include <math.h>
@@ -92,6 +93,58 @@ static inline void zero_pads(struct both b, struct round r, const int64_t *count
         size_t end = (size_t)offsets[e] + (size_t)counts[e];
         memset((char *)b.host + end * bytes, 0, ((size_t)offsets[e + 1] - end) * bytes);
     }
+}
+
+/* How many of n numbers have been written since they were poisoned with 0xff bytes. */
+static inline size_t n_touched(const float *x, size_t n) {
+    size_t touched = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        touched += bits != UINT32_MAX;
+    }
+    return touched;
+}
+
+struct test;
+typedef void weights_product(struct test *t, struct gradient dw, struct grouped_rows r);
+
+/* The product with rows first .. first + rows - 1 as its own, which are overwritten and then added
+ * to, as those of `twice` were, and so have the same bits; the others are there once. twice: on the
+ * host, rows of `cols`; what it is on the device is lost. Returns how many numbers are wrong. */
+static inline size_t n_wrong_rows(struct test *t, struct both twice, size_t cols, size_t first,
+                                  size_t rows, struct grouped_rows r, weights_product *product) {
+    enum { GUARD = 64 }; /* rows around the own ones */
+    struct both whole = {memory_alloc(twice.bytes), twice.device, twice.bytes},
+                own = both_new((rows + 2 * GUARD) * cols * sizeof(float));
+    const float *want = twice.host, *others = whole.host, *at = own.host;
+    size_t guard = GUARD * cols, begin = first * cols, n = rows * cols, wrong = 0;
+    cuda(cudaMemset(whole.device, 0xff, whole.bytes));
+    cuda(cudaMemset(own.device, 0xff, own.bytes));
+    for (int add = 0; add < 2; add++) {
+        struct gradient dw = gradient_whole(whole.device, /*add=*/0);
+        dw.own = (float *)own.device + guard, dw.own_add = add, dw.first = first, dw.rows = rows;
+        product(t, dw, r);
+    }
+    both_get(whole), both_get(own);
+    for (size_t i = 0; i < twice.bytes / sizeof *want; i++)
+        if (i < begin || i >= begin + n) wrong += !(fabsf(2 * others[i] - want[i]) <= 1e-30f);
+    for (size_t i = 0; i < n; i++)
+        wrong += memcmp(at + guard + i, want + begin + i, sizeof *want) != 0;
+    wrong += n_touched(others + begin, n);
+    wrong += n_touched(at, guard) + n_touched(at + guard + n, guard);
+    memory_free(whole.host);
+    both_free(own);
+    return wrong;
+}
+
+/* The same of some choices of rows: the first ones, some in the middle, all. */
+static inline size_t n_wrong_own(struct test *t, struct both twice, size_t cols,
+                                 struct grouped_rows r, weights_product *product) {
+    size_t unit = GROUPED_LINES, n = twice.bytes / sizeof(float) / cols / unit;
+    return n_wrong_rows(t, twice, cols, 0, n / 2 * unit, r, product) +
+           n_wrong_rows(t, twice, cols, n / 3 * unit, (n - n / 3 - 1) * unit, r, product) +
+           n_wrong_rows(t, twice, cols, 0, n * unit, r, product);
 }
 
 struct error {

@@ -215,6 +215,13 @@ static void check_weights(struct test *t) {
     result_error(t, fmax(relative(&up), relative(&down)), 1e-3, "weights' gradients");
 }
 
+static void check_own(struct test *t) {
+    struct grouped_rows r = {.offsets = t->a[OFFSETS].device, .E = t->r.E, .rows = (int)t->ld};
+    size_t wrong = n_wrong_own(t, t->a[DW_UP], (size_t)t->r.D, r, weights_up) +
+                   n_wrong_own(t, t->a[DW_DOWN], (size_t)t->r.F, r, weights_down);
+    result(t, wrong == 0, "weights' gradients with own rows elsewhere");
+}
+
 /* ---- places ---- */
 
 static const int by_rows[] = {Z, Y, DH, DX, DP};
@@ -426,8 +433,8 @@ static void run_dense(struct test *t) {
     grouped_fp8_dense(t->kernels, a[DH].device, matrix(t, DY8), matrix(t, DOWNT8), r, rows, F, D,
                       0);
     for (int add = 0; add < 2; add++)
-        grouped_fp8_weights(t->kernels, a[DW_UP].device, matrix(t, DYT8), matrix(t, XT8), r, D, D,
-                            add, 0);
+        grouped_fp8_weights(t->kernels, gradient_whole(a[DW_UP].device, add), matrix(t, DYT8),
+                            matrix(t, XT8), r, D, D, 0);
     get_results(t);
 }
 
@@ -504,6 +511,7 @@ int main(int argc, char **argv) {
         check_rows(&t);
         check_dp(&t);
         check_weights(&t);
+        check_own(&t);
         check_places(&t);
         check_bits(&t, &first);
         check_stash(&t, &first);

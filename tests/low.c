@@ -139,9 +139,10 @@ static void experts_run(struct experts *t, enum low low) {
     be->experts_up(be, t->moe, t->z, t->h, t->rows, t->up);
     be->experts_down(be, t->moe, t->y, t->h, t->down);
     float *h = array(be, MOST, F); /* the forward pass's is looked at later */
-    be->experts_down_backward(be, t->moe, t->dz, t->dp, t->ddown, t->dy, t->z, h, t->down,
-                              /*accumulate=*/0);
-    be->experts_up_backward(be, t->moe, t->drows, t->dup, t->dz, t->rows, t->up, /*accumulate=*/0);
+    be->experts_down_backward(be, t->moe, t->dz, t->dp, gradient_whole(t->ddown, /*add=*/0), t->dy,
+                              t->z, h, t->down);
+    be->experts_up_backward(be, t->moe, t->drows, gradient_whole(t->dup, /*add=*/0), t->dz, t->rows,
+                            t->up);
     be->release(be, h);
     be->low = LOW_NONE;
 }

@@ -197,8 +197,8 @@ static void run_back(struct layer *l, enum low low) {
     struct backend *be = l->be;
     be->moe_combine_backward(be, l->moe, l->dy, l->dout, N);
     be->low = low;
-    be->experts_down_backward(be, l->moe, l->z, l->dp, l->ddown, l->dy, l->z, l->h, l->down_operand,
-                              /*accumulate=*/0);
+    be->experts_down_backward(be, l->moe, l->z, l->dp, gradient_whole(l->ddown, /*add=*/0), l->dy,
+                              l->z, l->h, l->down_operand);
     be->low = LOW_NONE;
 }
 

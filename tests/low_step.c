@@ -110,18 +110,18 @@ static void down(struct backend *be, struct moe *m, real_t *y, const real_t *h, 
     take(be, w);
     real.experts_down(be, m, y, h, w);
 }
-static void down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp, float *ddown,
-                          const real_t *dy, const real_t *z, real_t *h, const real_t *w,
-                          int accumulate) {
+static void down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp,
+                          struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
+                          const real_t *w) {
     calls[DOWN_BACKWARD][be->low]++;
     take(be, w);
-    real.experts_down_backward(be, m, dz, dp, ddown, dy, z, h, w, accumulate);
+    real.experts_down_backward(be, m, dz, dp, ddown, dy, z, h, w);
 }
-static void up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
-                        const real_t *dz, const real_t *rows, const real_t *w, int accumulate) {
+static void up_backward(struct backend *be, struct moe *m, real_t *drows, struct gradient dup,
+                        const real_t *dz, const real_t *rows, const real_t *w) {
     calls[UP_BACKWARD][be->low]++;
     take(be, w);
-    real.experts_up_backward(be, m, drows, dup, dz, rows, w, accumulate);
+    real.experts_up_backward(be, m, drows, dup, dz, rows, w);
 }
 
 static void head(struct backend *be, real_t *dx, float *dw, double *loss, double *each,

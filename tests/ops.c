@@ -364,8 +364,9 @@ static void test_experts(struct test *t, struct routed *q) {
     check(t, "moe_combine_backward", &dy);
     for (int adds = 0; adds < 2; adds++) {
         struct pair room = pair_poisoned(t->s, PAIR_REAL, R * F);
-        BOTH(be->experts_down_backward(be, moe[i], AT(dz), AT(dp_rows), AT(ddown), AT(dy), AT(z),
-                                       AT(room), AT(down), adds));
+        BOTH(be->experts_down_backward(be, moe[i], AT(dz), AT(dp_rows),
+                                       gradient_whole(AT(ddown), adds), AT(dy), AT(z), AT(room),
+                                       AT(down)));
         check(t, "experts_down_backward: dz", &dz);
         check(t, "experts_down_backward: dp", &dp_rows);
         check(t, adds ? "experts_down_backward: dw, added" : "experts_down_backward: dw", &ddown);
@@ -373,8 +374,8 @@ static void test_experts(struct test *t, struct routed *q) {
     }
     pair_give(t->s, &dz);
     for (int adds = 0; adds < 2; adds++) {
-        BOTH(be->experts_up_backward(be, moe[i], AT(drows), AT(dup), AT(dz), AT(rows), AT(up),
-                                     adds));
+        BOTH(be->experts_up_backward(be, moe[i], AT(drows), gradient_whole(AT(dup), adds), AT(dz),
+                                     AT(rows), AT(up)));
         check(t, "experts_up_backward: drows", &drows);
         check(t, adds ? "experts_up_backward: dw, added" : "experts_up_backward: dw", &dup);
     }

@@ -59,9 +59,10 @@ static void gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *c
     cuda_pull_gather(be, comm, x, counts);
 }
 
-static void add(struct backend *be, MPI_Comm comm, float *sum, float *x, const size_t *counts) {
+static void add(struct backend *be, MPI_Comm comm, float *sum, float *x, const size_t *counts,
+                int without_own) {
     assert(cuda_pulls(be, x));
-    cuda_pull_add(be, comm, sum, x, counts);
+    cuda_pull_add(be, comm, sum, x, counts, without_own);
 }
 
 static void sum(struct backend *be, MPI_Comm comm, float *x, size_t n) {

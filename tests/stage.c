@@ -44,6 +44,7 @@ struct task {
     size_t n;         /* bytes of a copy, else elements */
     MPI_Comm comm;
     const size_t *counts;
+    int without_own;
 };
 static struct task tasks[MOST];
 static int n_tasks;
@@ -89,7 +90,8 @@ static void perform(struct backend *be, const struct task *t) {
         table.all_reduce(be, t->comm, t->to, t->n);
         break;
     case REDUCE_SCATTER_ADD:
-        table.reduce_scatter_add(be, t->comm, t->to, (float *)(uintptr_t)t->from, t->counts);
+        table.reduce_scatter_add(be, t->comm, t->to, (float *)(uintptr_t)t->from, t->counts,
+                                 t->without_own);
         break;
     case ALL_GATHER:
         table.all_gather(be, t->comm, t->to, t->counts);
@@ -106,30 +108,30 @@ static void ask(struct backend *be, struct task t) {
 }
 
 static void late_copy(struct backend *be, void *dst, const void *src, size_t bytes) {
-    ask(be, (struct task){COPY, 0, dst, src, bytes, MPI_COMM_NULL, NULL});
+    ask(be, (struct task){COPY, 0, dst, src, bytes, MPI_COMM_NULL, NULL, 0});
     if (asked && late) memset(dst, 0xff, bytes);
 }
 
 static void late_add(struct backend *be, float *sum, const float *x, size_t n) {
-    ask(be, (struct task){ADD, 0, sum, x, n, MPI_COMM_NULL, NULL});
+    ask(be, (struct task){ADD, 0, sum, x, n, MPI_COMM_NULL, NULL, 0});
 }
 
 static void late_all_reduce(struct backend *be, MPI_Comm comm, float *x, size_t n) {
     size_t twice[] = {n, n, 0, 0};
     if (asked) sum_of(comm, twice, &reduced);
-    ask(be, (struct task){ALL_REDUCE, 0, x, NULL, n, comm, NULL});
+    ask(be, (struct task){ALL_REDUCE, 0, x, NULL, n, comm, NULL, 0});
 }
 
 static void late_reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
-                                    const size_t *counts) {
+                                    const size_t *counts, int without_own) {
     if (asked) sum_of(comm, counts, &reduced);
-    ask(be, (struct task){REDUCE_SCATTER_ADD, 0, sum, x, 0, comm, counts});
+    ask(be, (struct task){REDUCE_SCATTER_ADD, 0, sum, x, 0, comm, counts, without_own});
 }
 
 static void late_all_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts) {
     size_t n = asked ? sum_of(comm, counts, &gathered) : 0;
     if (asked) note_whole(x, n);
-    ask(be, (struct task){ALL_GATHER, 0, x, NULL, 0, comm, counts});
+    ask(be, (struct task){ALL_GATHER, 0, x, NULL, 0, comm, counts, 0});
     if (asked && late) memset(x, 0xff, n * sizeof(float));
 }
 

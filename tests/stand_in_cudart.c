@@ -124,8 +124,11 @@ struct CUevent_st {
     _Atomic uint64_t done; /* and the streams' */
 };
 
+/* The last time counts, also where another stream comes to an earlier one later. */
 static void record(const struct task *t) {
-    atomic_store(&((struct CUevent_st *)t->to)->done, t->value);
+    struct CUevent_st *e = t->to;
+    uint64_t done = atomic_load(&e->done);
+    while (done < t->value && !atomic_compare_exchange_weak(&e->done, &done, t->value)) continue;
 }
 
 static void wait_event(const struct task *t) {
@@ -312,14 +315,15 @@ static void add(const struct task *t) {
     usleep((unsigned)(t->n % 7) * PAUSE);
     for (size_t i = 0; i < t->n; i++) {
         float x = t->parts.at[0][i];
-        for (int r = 1; r < t->parts.n_ranks; r++) x += t->parts.at[r][i];
+        for (int r = 1; r < t->parts.n; r++) x += t->parts.at[r][i];
         sum[i] = t->value ? x + sum[i] : x;
     }
 }
 
 void peer_add(float *sum, struct peer_parts parts, size_t n, int accumulate, int blocks,
               cudaStream_t s) {
-    assert(blocks > 0);
+    assert(blocks > 0 && parts.n + accumulate > 0);
+    if (parts.n == 0) return;
     ask(s, (struct task){
                .run = add, .to = sum, .parts = parts, .n = n, .value = (uint64_t)accumulate});
 }

@@ -88,11 +88,13 @@ struct backend *backend_open(const char *name, const struct grid *g,
 }
 
 void backend_reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
-                                const size_t *counts) {
+                                const size_t *counts, int without_own) {
     int rank;
     MPI_Comm_rank(comm, &rank);
+    float *own = x + backend_first(counts, rank);
+    if (without_own) be->zero(be, own, counts[rank] * sizeof *own);
     be->reduce_scatter(be, comm, x, counts);
-    be->add(be, sum, x + backend_first(counts, rank), counts[rank]);
+    be->add(be, sum, own, counts[rank]);
 }
 
 void backend_close(struct backend *be) {

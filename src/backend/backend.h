@@ -11,6 +11,7 @@
 #define REGULON_BACKEND_BACKEND_H
 #include "config/config.h"
 #include "grid/grid.h"
+#include "gradient.h"
 #include "low_sums.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -181,6 +182,8 @@ struct backend {
     int row_unit;   /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
                      */
     int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
+    int own_unit;   /* gradients that experts_* leave may have own rows that begin and end at
+                       multiples   of it; 0: they have none; the same */
     int rows_again; /* 1: moe_dispatch lays the rows of each layer at the beginning of its stash,
                        over those of the others; set and taken back between steps */
     int64_t waits;  /* times that the host has waited for a device */
@@ -376,12 +379,12 @@ struct backend {
     /* dz[R, 2F] and dp_rows[R] from dy; ddown[e][D, F] (+)= dy^T h, with h made again from z. dz
      * may be z itself; h[R, F] is room to work in. */
     void (*experts_down_backward)(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
-                                  float *ddown, const real_t *dy, const real_t *z, real_t *h,
-                                  const real_t *down, int accumulate);
+                                  struct gradient ddown, const real_t *dy, const real_t *z,
+                                  real_t *h, const real_t *down);
     /* drows[R, D] = dz up; dup[e][2F, D] (+)= dz^T rows */
-    void (*experts_up_backward)(struct backend *be, struct moe *m, real_t *drows, float *dup,
-                                const real_t *dz, const real_t *rows, const real_t *up,
-                                int accumulate);
+    void (*experts_up_backward)(struct backend *be, struct moe *m, real_t *drows,
+                                struct gradient dup, const real_t *dz, const real_t *rows,
+                                const real_t *up);
     /* dx[N, D] = sum over a token's rows of drows, dp[N, A] from dp_rows. */
     void (*moe_dispatch_backward)(struct backend *be, struct moe *m, real_t *dx, float *dp,
                                   const real_t *drows, const float *dp_rows, int N);
@@ -420,9 +423,10 @@ struct backend {
     /* x holds sum(counts) elements; afterwards rank r's counts[r], at their place in x, hold the
      * sum */
     void (*reduce_scatter)(struct backend *be, MPI_Comm comm, float *x, const size_t *counts);
-    /* The same, added to sum[counts[rank]]; x is room to work in. */
+    /* The same, added to sum[counts[rank]]; without_own: but for what this rank's x has of them,
+     * which may be anything. x is room to work in. */
     void (*reduce_scatter_add)(struct backend *be, MPI_Comm comm, float *sum, float *x,
-                               const size_t *counts);
+                               const size_t *counts, int without_own);
     /* rank r's counts[r] elements of x, at their place, go to all */
     void (*all_gather)(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts);
     void (*sum_uint32)(struct backend *be, MPI_Comm comm, uint32_t *x, size_t n);
@@ -473,7 +477,7 @@ static inline size_t backend_first(const size_t *counts, int rank) {
 
 /* reduce_scatter_add by reduce_scatter and add. */
 void backend_reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
-                                const size_t *counts);
+                                const size_t *counts, int without_own);
 
 /* Element i of a real_t array. */
 static inline real_t *real_at(const struct backend *be, const real_t *x, size_t i) {

@@ -50,6 +50,7 @@ void cpu_open(struct backend *be) {
     int n_threads = n_threads_here();
     be->name = "cpu";
     be->row_unit = 1;
+    be->own_unit = 1;
     be->engines = "experts loop, attention own, exchange mpi";
     be->close = cpu_close;
     be->replay = replay;

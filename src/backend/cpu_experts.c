@@ -47,24 +47,40 @@ static void experts_down(struct backend *be, struct moe *m, real_t *yv, const re
     }
 }
 
+/* The gradient's rows from number `row` on that go to one place, *to, where they are added with
+ * *add; returns one past the last of them. */
+static size_t stretch(struct gradient dw, size_t row, size_t end, size_t N, float **to, int *add) {
+    size_t own_end = dw.own ? dw.first + dw.rows : 0;
+    if (dw.own && row >= dw.first && row < own_end) {
+        *to = dw.own + (row - dw.first) * N, *add = dw.own_add;
+        return end < own_end ? end : own_end;
+    }
+    *to = dw.whole + row * N, *add = dw.add;
+    return row < own_end && dw.first < end ? dw.first : end;
+}
+
 /* dw[e] (+)= a^T b over the expert's rows, a[., M], b[., N] */
-static void weight_gradients(struct backend *be, const struct moe_rows *r, float *dw,
-                             const float *a, size_t M, const float *b, size_t N, int accumulate) {
+static void weight_gradients(struct backend *be, const struct moe_rows *r, struct gradient dw,
+                             const float *a, size_t M, const float *b, size_t N) {
     for (int e = 0; e < r->n_local; e++) {
-        size_t first = (size_t)r->offsets[e];
-        int n = r->offsets[e + 1] - r->offsets[e];
-        float *to = dw + (size_t)e * M * N;
-        if (n > 0)
-            cpu_product(be, TRANSPOSE, NO_TRANSPOSE, (int)M, (int)N, n, a + first * M, (int)M,
-                        b + first * N, (int)N, accumulate, to, (int)N);
-        else if (!accumulate)
-            memset(to, 0, M * N * sizeof *to);
+        size_t first = (size_t)r->offsets[e], begin = (size_t)e * M, next;
+        int n = r->offsets[e + 1] - r->offsets[e], add;
+        float *to;
+        for (size_t row = begin; row < begin + M; row = next) {
+            next = stretch(dw, row, begin + M, N, &to, &add);
+            if (n > 0)
+                cpu_product(be, TRANSPOSE, NO_TRANSPOSE, (int)(next - row), (int)N, n,
+                            a + first * M + (row - begin), (int)M, b + first * N, (int)N,
+                            (float)add, to, (int)N);
+            else if (!add)
+                memset(to, 0, (next - row) * N * sizeof *to);
+        }
     }
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv, float *dp_rows,
-                                  float *ddown, const real_t *dyv, const real_t *zv, real_t *hv,
-                                  const real_t *downv, int accumulate) {
+                                  struct gradient ddown, const real_t *dyv, const real_t *zv,
+                                  real_t *hv, const real_t *downv) {
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dy = dyv, *z = (const float *)zv + r.z_base * 2 * F, *down = downv;
@@ -92,16 +108,16 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dzv
         }
         dp_rows[i] = dot;
     }
-    weight_gradients(be, &r, ddown, dy, D, h, F, accumulate);
+    weight_gradients(be, &r, ddown, dy, D, h, F);
 }
 
-static void experts_up_backward(struct backend *be, struct moe *m, real_t *drowsv, float *dup,
-                                const real_t *dzv, const real_t *rowsv, const real_t *upv,
-                                int accumulate) {
+static void experts_up_backward(struct backend *be, struct moe *m, real_t *drowsv,
+                                struct gradient dup, const real_t *dzv, const real_t *rowsv,
+                                const real_t *upv) {
     struct moe_rows r = cpu_moe_rows(m);
     size_t D = (size_t)r.shape.D, F = (size_t)r.shape.F;
     const float *dz = (const float *)dzv + r.z_base * 2 * F, *up = upv;
-    weight_gradients(be, &r, dup, dz, 2 * F, (const float *)rowsv + r.base * D, D, accumulate);
+    weight_gradients(be, &r, dup, dz, 2 * F, (const float *)rowsv + r.base * D, D);
     for (int e = 0; e < r.n_local; e++) {
         size_t first = (size_t)r.offsets[e];
         cpu_product(be, NO_TRANSPOSE, NO_TRANSPOSE, r.offsets[e + 1] - r.offsets[e], (int)D,

@@ -129,10 +129,10 @@ struct cuda_products {
                           float *dp_rows, const real_t *dy, const real_t *z, const real_t *down);
     void (*up_gradient)(struct backend *be, const struct cuda_rows *r, real_t *dx, const real_t *dz,
                         const real_t *up);
-    void (*down_weights)(struct backend *be, const struct cuda_rows *r, float *ddown,
-                         const real_t *dy, const real_t *h, int accumulate);
-    void (*up_weights)(struct backend *be, const struct cuda_rows *r, float *dup, const real_t *dz,
-                       const real_t *x, int accumulate);
+    void (*down_weights)(struct backend *be, const struct cuda_rows *r, struct gradient ddown,
+                         const real_t *dy, const real_t *h);
+    void (*up_weights)(struct backend *be, const struct cuda_rows *r, struct gradient dup,
+                       const real_t *dz, const real_t *x);
 };
 extern const struct cuda_products cuda_grouped, cuda_grouped_apart, cuda_each;
 /* What the grouped kernels are told of rows: of operands that lie by themselves, or, where there is
@@ -154,10 +154,10 @@ void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_
 void cuda_low_down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
                    const real_t *down);
 void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float *dp_rows,
-                            float *ddown, const real_t *dy, const real_t *z, real_t *h,
-                            const real_t *down, int accumulate);
-void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows, float *dup,
-                          const real_t *rows, const real_t *up, int accumulate);
+                            struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
+                            const real_t *down);
+void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
+                          struct gradient dup, const real_t *rows, const real_t *up);
 void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
                      int D);
 void cuda_low_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,

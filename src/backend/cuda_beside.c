@@ -10,6 +10,7 @@
 #include "backend/cuda_window.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "grouped_sizes.h"
 #include <assert.h>
 
 enum { BLOCKS = 16 /* of additions, where products leave them nothing */ };
@@ -22,10 +23,14 @@ static void beside(struct backend *be) {
     s->stream = s->beside;
 }
 
+/* Sums have a stream of their own: a stretch without any waits for those of its ticket before it.
+ */
 static void back(struct backend *be, int ticket) {
     struct cuda_state *s = cuda_state(be);
     assert(s->stream == s->beside && ticket < BESIDE_TICKETS);
-    cuda_check(cudaEventRecord(s->done[ticket], s->pull ? cuda_pull_end(be) : s->beside));
+    cudaStream_t last = s->pull ? cuda_pull_end(be) : s->beside;
+    cuda_check(cudaStreamWaitEvent(last, s->done[ticket], 0));
+    cuda_check(cudaEventRecord(s->done[ticket], last));
     s->stream = s->main;
 }
 
@@ -62,6 +67,7 @@ static void choose_way(struct backend *be) {
     if (why) without_pull(be, why);
     memory_free(why);
     if (!s->pull) cuda_collectives_beside(be);
+    be->own_unit = s->pull && s->grouped ? GROUPED_LINES : 0;
 }
 
 void cuda_beside_reserve(struct backend *be) {

@@ -222,11 +222,11 @@ void cuda_collectives_close(struct backend *be) {
 #endif
 
 static void reduce_scatter_add(struct backend *be, MPI_Comm comm, float *sum, float *x,
-                               const size_t *counts) {
+                               const size_t *counts, int without_own) {
     if (cuda_pulls(be, x))
-        cuda_pull_add(be, comm, sum, x, counts);
+        cuda_pull_add(be, comm, sum, x, counts, without_own);
     else
-        backend_reduce_scatter_add(be, comm, sum, x, counts);
+        backend_reduce_scatter_add(be, comm, sum, x, counts, without_own);
 }
 
 void cuda_fill_collectives(struct backend *be) {

@@ -23,14 +23,15 @@ static void each_rows(struct backend *be, const struct cuda_rows *r, int transpo
 
 /* dw[e][M, N] (+)= a^T b over the expert's rows, a[., M], b[., N] */
 static void each_gradient(struct backend *be, const struct cuda_rows *r, int M, int N,
-                          const real_t *a, const real_t *b, float *dw, int accumulate) {
+                          const real_t *a, const real_t *b, struct gradient dw) {
+    assert(!dw.own);
     cuda_fork(be);
     for (int e = 0; e < r->n_local; e++) {
         size_t first = (size_t)r->host_offsets[e];
         cuda_gemm(be, 1 + e % CUDA_SIDES, CUDA_TRANSPOSE, CUDA_NO_TRANSPOSE, M, N,
                   r->host_offsets[e + 1] - r->host_offsets[e], real_at(be, a, first * (size_t)M),
-                  real_at(be, b, first * (size_t)N), accumulate ? 1 : 0,
-                  dw + (size_t)e * (size_t)M * (size_t)N, /*c_fp32=*/1);
+                  real_at(be, b, first * (size_t)N), dw.add,
+                  dw.whole + (size_t)e * (size_t)M * (size_t)N, /*c_fp32=*/1);
     }
     cuda_join(be);
 }
@@ -64,14 +65,14 @@ static void up_gradient(struct backend *be, const struct cuda_rows *r, real_t *d
     each_rows(be, r, CUDA_NO_TRANSPOSE, r->shape.D, 2 * r->shape.F, dz, w, dx);
 }
 
-static void down_weights(struct backend *be, const struct cuda_rows *r, float *dw, const real_t *dy,
-                         const real_t *h, int accumulate) {
-    each_gradient(be, r, r->shape.D, r->shape.F, dy, h, dw, accumulate);
+static void down_weights(struct backend *be, const struct cuda_rows *r, struct gradient dw,
+                         const real_t *dy, const real_t *h) {
+    each_gradient(be, r, r->shape.D, r->shape.F, dy, h, dw);
 }
 
-static void up_weights(struct backend *be, const struct cuda_rows *r, float *dw, const real_t *dz,
-                       const real_t *x, int accumulate) {
-    each_gradient(be, r, 2 * r->shape.F, r->shape.D, dz, x, dw, accumulate);
+static void up_weights(struct backend *be, const struct cuda_rows *r, struct gradient dw,
+                       const real_t *dz, const real_t *x) {
+    each_gradient(be, r, 2 * r->shape.F, r->shape.D, dz, x, dw);
 }
 
 const struct cuda_products cuda_each = {.up = up,

@@ -60,26 +60,26 @@ void cuda_emulate_down(struct backend *be, const struct cuda_rows *r, real_t *y,
 }
 
 void cuda_emulate_down_backward(struct backend *be, const struct cuda_rows *r, real_t *dz,
-                                float *dp_rows, float *ddown, const real_t *dy, const real_t *z,
-                                real_t *h, const real_t *down, int accumulate) {
+                                float *dp_rows, struct gradient ddown, const real_t *dy,
+                                const real_t *z, real_t *h, const real_t *down) {
     const struct cuda_products *p = cuda_state(be)->products;
     int D = r->shape.D, F = r->shape.F;
     p->down_gradient(be, r, dz, h, dp_rows, rounded(be, r, FIRST, MXFP8_ALONG_ROWS, dy, NULL, D), z,
                      down_columns(down, r->n_local, D, F));
     p->down_weights(be, r, ddown, rounded(be, r, FIRST, MXFP8_DOWN_COLUMNS, dy, NULL, D),
-                    rounded(be, r, SECOND, MXFP8_DOWN_COLUMNS, h, NULL, F), accumulate);
+                    rounded(be, r, SECOND, MXFP8_DOWN_COLUMNS, h, NULL, F));
 }
 
 void cuda_emulate_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
-                              float *dup, const real_t *dz, const real_t *rows, const real_t *up,
-                              int accumulate) {
+                              struct gradient dup, const real_t *dz, const real_t *rows,
+                              const real_t *up) {
     const struct cuda_products *p = cuda_state(be)->products;
     struct cuda_rows own = without(r, 1, 1);
     int D = r->shape.D, F = r->shape.F;
     p->up_gradient(be, &own, drows, rounded(be, r, FIRST, MXFP8_ALONG_ROWS, dz, r->z_base, 2 * F),
                    down_columns(up, r->n_local, 2 * F, D));
     p->up_weights(be, &own, dup, rounded(be, r, FIRST, MXFP8_DOWN_COLUMNS, dz, r->z_base, 2 * F),
-                  rounded(be, r, SECOND, MXFP8_DOWN_COLUMNS, rows, r->x_base, D), accumulate);
+                  rounded(be, r, SECOND, MXFP8_DOWN_COLUMNS, rows, r->x_base, D));
 }
 
 /* ---- projections ---- */

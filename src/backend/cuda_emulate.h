@@ -16,11 +16,11 @@ void cuda_emulate_up(struct backend *be, const struct cuda_rows *r, real_t *z, r
 void cuda_emulate_down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
                        const real_t *down);
 void cuda_emulate_down_backward(struct backend *be, const struct cuda_rows *r, real_t *dz,
-                                float *dp_rows, float *ddown, const real_t *dy, const real_t *z,
-                                real_t *h, const real_t *down, int accumulate);
+                                float *dp_rows, struct gradient ddown, const real_t *dy,
+                                const real_t *z, real_t *h, const real_t *down);
 void cuda_emulate_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
-                              float *dup, const real_t *dz, const real_t *rows, const real_t *up,
-                              int accumulate);
+                              struct gradient dup, const real_t *dz, const real_t *rows,
+                              const real_t *up);
 void cuda_emulate_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N,
                          int M, int D);
 void cuda_emulate_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w,

@@ -29,32 +29,32 @@ static void experts_down(struct backend *be, struct moe *m, real_t *y, const rea
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
-                                  float *ddown, const real_t *dy, const real_t *z, real_t *h,
-                                  const real_t *down, int accumulate) {
+                                  struct gradient ddown, const real_t *dy, const real_t *z,
+                                  real_t *h, const real_t *down) {
     const struct cuda_products *p = cuda_state(be)->products;
     struct cuda_rows r = cuda_moe_rows(be, m);
     if (be->low == LOW_NONE) {
         p->down_gradient(be, &r, dz, h, dp_rows, dy, z, down);
-        p->down_weights(be, &r, ddown, dy, h, accumulate);
+        p->down_weights(be, &r, ddown, dy, h);
     } else if (cuda_state(be)->low) {
-        cuda_low_down_backward(be, &r, dp_rows, ddown, dy, z, h, down, accumulate);
+        cuda_low_down_backward(be, &r, dp_rows, ddown, dy, z, h, down);
     } else {
-        cuda_emulate_down_backward(be, &r, dz, dp_rows, ddown, dy, z, h, down, accumulate);
+        cuda_emulate_down_backward(be, &r, dz, dp_rows, ddown, dy, z, h, down);
     }
 }
 
-static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows, float *dup,
-                                const real_t *dz, const real_t *rows, const real_t *up,
-                                int accumulate) {
+static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows,
+                                struct gradient dup, const real_t *dz, const real_t *rows,
+                                const real_t *up) {
     const struct cuda_products *p = cuda_state(be)->products;
     struct cuda_rows r = cuda_moe_rows(be, m);
     if (be->low == LOW_NONE) {
         p->up_gradient(be, &r, drows, dz, up);
-        p->up_weights(be, &r, dup, dz, rows, accumulate);
+        p->up_weights(be, &r, dup, dz, rows);
     } else if (cuda_state(be)->low) {
-        cuda_low_up_backward(be, &r, drows, dup, rows, up, accumulate);
+        cuda_low_up_backward(be, &r, drows, dup, rows, up);
     } else {
-        cuda_emulate_up_backward(be, &r, drows, dup, dz, rows, up, accumulate);
+        cuda_emulate_up_backward(be, &r, drows, dup, dz, rows, up);
     }
 }
 

@@ -49,18 +49,18 @@ static void up_gradient(struct backend *be, const struct cuda_rows *r, real_t *d
                      s->stream);
 }
 
-static void down_weights(struct backend *be, const struct cuda_rows *r, float *dw, const real_t *dy,
-                         const real_t *h, int accumulate) {
+static void down_weights(struct backend *be, const struct cuda_rows *r, struct gradient dw,
+                         const real_t *dy, const real_t *h) {
     struct cuda_state *s = cuda_state(be);
     grouped_weights(s->grouped, dw, dy, h, cuda_grouped_rows(be, r), r->shape.D, r->shape.F,
-                    accumulate, s->stream);
+                    s->stream);
 }
 
-static void up_weights(struct backend *be, const struct cuda_rows *r, float *dw, const real_t *dz,
-                       const real_t *x, int accumulate) {
+static void up_weights(struct backend *be, const struct cuda_rows *r, struct gradient dw,
+                       const real_t *dz, const real_t *x) {
     struct cuda_state *s = cuda_state(be);
     grouped_weights(s->grouped, dw, dz, x, cuda_stashed_rows(be, r), 2 * r->shape.F, r->shape.D,
-                    accumulate, s->stream);
+                    s->stream);
 }
 
 const struct cuda_products cuda_grouped = {.up = up,

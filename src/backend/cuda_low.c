@@ -108,8 +108,8 @@ void cuda_low_down(struct backend *be, const struct cuda_rows *r, real_t *y, con
 
 /* The gradient of z stays in the rooms, in eight bits, until cuda_low_up_backward. */
 void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float *dp_rows,
-                            float *ddown, const real_t *dy, const real_t *z, real_t *h,
-                            const real_t *down, int accumulate) {
+                            struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
+                            const real_t *down) {
     struct cuda_state *s = cuda_state(be);
     struct grouped_rows g = cuda_stashed_rows(be, r);
     int D = r->shape.D, F = r->shape.F;
@@ -122,11 +122,11 @@ void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float
     quantise_swiglu(room(be, CUDA_LOW_ROWS, r->most, 2 * F),
                     room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), h_columns, dp_rows, s->scratch, h,
                     cuda_low_kept_z(be, z, r), r->row_p, g, F, s->stream);
-    grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, accumulate, s->stream);
+    grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, s->stream);
 }
 
-void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows, float *dup,
-                          const real_t *rows, const real_t *up, int accumulate) {
+void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
+                          struct gradient dup, const real_t *rows, const real_t *up) {
     struct cuda_state *s = cuda_state(be);
     struct grouped_rows g = cuda_stashed_rows(be, r);
     int D = r->shape.D, F = r->shape.F;
@@ -135,7 +135,7 @@ void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t 
                         of_weights(be, up).transposed, g, D, 2 * F, s->stream);
     quantise_rows(none, x, 1, rows, g, D, s->stream);
     grouped_fp8_weights(s->grouped, dup, room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), x, g, 2 * F,
-                        D, accumulate, s->stream);
+                        D, s->stream);
 }
 
 /* ---- projections: of no tokens, where a rank takes part without any ---- */
@@ -179,7 +179,7 @@ void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const r
     }
     quantise_dense(none, dy8, 0, dy, N, M, s->stream);
     quantise_dense(none, x8, 1, x, N, D, s->stream);
-    grouped_fp8_weights(s->grouped, dw, dy8, x8, g, M, D, accumulate, s->stream);
+    grouped_fp8_weights(s->grouped, gradient_whole(dw, accumulate), dy8, x8, g, M, D, s->stream);
 }
 
 /* ---- opening ---- */

@@ -240,16 +240,17 @@ void cuda_pull_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t
 }
 
 /* Fetches n numbers at x of all other ranks into a room that nobody adds up any more; returns where
- * those of all ranks are then. room_n: numbers that there is room for of each. */
+ * those of all ranks are then, or all but this one. room_n: numbers that there is room for of each.
+ */
 static struct peer_parts fetch_parts(struct backend *be, const struct group *g, int room,
-                                     const float *x, size_t n, size_t room_n) {
+                                     const float *x, size_t n, size_t room_n, int without_own) {
     float *to = (float *)cuda_state(be)->pull->rooms[room];
-    struct peer_parts parts = {.n_ranks = g->n};
-    parts.at[g->me] = x;
+    struct peer_parts parts = {.n = g->n - without_own};
+    if (!without_own) parts.at[g->me] = x;
     for (int k = 1; k < g->n; k++) {
         int r = rank_behind(g, k);
         fetch(be, g, r, to, x, n * sizeof *to);
-        parts.at[r] = to;
+        parts.at[without_own && r > g->me ? r - 1 : r] = to;
         to += room_n;
     }
     return parts;
@@ -261,7 +262,8 @@ static size_t place_of(const struct group *g) {
     return n / 64 * 64;
 }
 
-void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, const size_t *counts) {
+void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, const size_t *counts,
+                   int without_own) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_pull *p = s->pull;
     const struct group g = group_of(be, comm);
@@ -272,7 +274,7 @@ void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, cons
     for (size_t at = 0, some; at < n; at += some, room = (room + 1) % ROOMS) {
         some = n - at < most ? n - at : most;
         cuda_check(cudaStreamWaitEvent(s->beside, p->added[room], 0));
-        struct peer_parts parts = fetch_parts(be, &g, room, mine + at, some, most);
+        struct peer_parts parts = fetch_parts(be, &g, room, mine + at, some, most, without_own);
         cuda_check(cudaEventRecord(p->came[room], s->beside));
         cuda_check(cudaStreamWaitEvent(p->adding, p->came[room], 0));
         peer_add(sum + at, parts, some, /*accumulate=*/1, p->blocks, p->adding);
@@ -288,7 +290,7 @@ void cuda_pull_sum(struct backend *be, MPI_Comm comm, float *x, size_t n) {
     assert(n <= CUDA_PULL_SUM && CUDA_PULL_SUM <= place_of(&g));
     meet(be, &g);
     cuda_check(cudaStreamWaitEvent(s->beside, s->pull->added[0], 0));
-    struct peer_parts parts = fetch_parts(be, &g, 0, x, n, CUDA_PULL_SUM);
+    struct peer_parts parts = fetch_parts(be, &g, 0, x, n, CUDA_PULL_SUM, /*without_own=*/0);
     meet(be, &g);
     peer_add(x, parts, n, /*accumulate=*/0, s->pull->blocks, s->beside);
 }

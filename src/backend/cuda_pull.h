@@ -19,6 +19,7 @@ cudaStream_t cuda_pull_end(struct backend *be);
 /* As in the backend's table, with comm world or dp. x of the sum: PULL_SUM numbers at most. */
 enum { CUDA_PULL_SUM = 1 << 18 };
 void cuda_pull_gather(struct backend *be, MPI_Comm comm, real_t *x, const size_t *counts);
-void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, const size_t *counts);
+void cuda_pull_add(struct backend *be, MPI_Comm comm, float *sum, float *x, const size_t *counts,
+                   int without_own);
 void cuda_pull_sum(struct backend *be, MPI_Comm comm, float *x, size_t n);
 #endif

@@ -210,7 +210,8 @@ static void collect(void *context, int which) {
         be->reduce_scatter(be, be->grid->world, c->x, c->counts);
         break;
     case ADD:
-        be->reduce_scatter_add(be, be->grid->world, c->sum, c->x, c->counts);
+        be->reduce_scatter_add(be, be->grid->world, c->sum, c->x, c->counts,
+                               /*without_own=*/0);
         break;
     default:
         be->all_gather(be, be->grid->world, c->x, c->counts);

@@ -68,23 +68,23 @@ static void up_backward(struct bed *b) {
 }
 
 static void down_weights(struct bed *b) {
-    grouped_weights(kernels(b), b->dw.at[1], b->dy, b->h, b->r, b->z.D, b->z.F, /*add=*/0,
-                    stream(b));
+    grouped_weights(kernels(b), gradient_whole(b->dw.at[1], /*add=*/0), b->dy, b->h, b->r, b->z.D,
+                    b->z.F, stream(b));
 }
 
 static void down_weights_add(struct bed *b) {
-    grouped_weights(kernels(b), b->dw.at[1], b->dy, b->h, b->r, b->z.D, b->z.F, /*add=*/1,
-                    stream(b));
+    grouped_weights(kernels(b), gradient_whole(b->dw.at[1], /*add=*/1), b->dy, b->h, b->r, b->z.D,
+                    b->z.F, stream(b));
 }
 
 static void up_weights(struct bed *b) {
-    grouped_weights(kernels(b), b->dw.at[1], b->z_in, b->x, b->r, 2 * b->z.F, b->z.D, /*add=*/0,
-                    stream(b));
+    grouped_weights(kernels(b), gradient_whole(b->dw.at[1], /*add=*/0), b->z_in, b->x, b->r,
+                    2 * b->z.F, b->z.D, stream(b));
 }
 
 static void up_weights_add(struct bed *b) {
-    grouped_weights(kernels(b), b->dw.at[1], b->z_in, b->x, b->r, 2 * b->z.F, b->z.D, /*add=*/1,
-                    stream(b));
+    grouped_weights(kernels(b), gradient_whole(b->dw.at[1], /*add=*/1), b->z_in, b->x, b->r,
+                    2 * b->z.F, b->z.D, stream(b));
 }
 
 static const struct product products[] = {

@@ -85,8 +85,8 @@ static void run_low(void *context) {
         grouped_fp8_forward(kernels(b), up ? b->dy.at[1] : b->h.at[1], up ? b->z8 : b->dy8,
                             up ? b->upt : b->downt, b->r, K, N, stream(b));
     else
-        grouped_fp8_weights(kernels(b), b->dw.at[1], up ? b->zt : b->dyt, up ? b->xt : b->ht, b->r,
-                            N, K, c->p->add, stream(b));
+        grouped_fp8_weights(kernels(b), gradient_whole(b->dw.at[1], c->p->add), up ? b->zt : b->dyt,
+                            up ? b->xt : b->ht, b->r, N, K, stream(b));
 }
 
 static void run_bf16(void *context) {
@@ -104,8 +104,9 @@ static void run_bf16(void *context) {
         grouped_backward(kernels(b), up ? b->dy.at[1] : b->h.at[1], up ? b->zed.at[1] : b->dy.at[1],
                          w, b->r, N, K, stream(b));
     else
-        grouped_weights(kernels(b), b->dw.at[1], up ? b->zed.at[1] : b->dy.at[1],
-                        up ? b->x.at[1] : b->h.at[1], b->r, N, K, c->p->add, stream(b));
+        grouped_weights(kernels(b), gradient_whole(b->dw.at[1], c->p->add),
+                        up ? b->zed.at[1] : b->dy.at[1], up ? b->x.at[1] : b->h.at[1], b->r, N, K,
+                        stream(b));
 }
 
 /* ---- one dense product of cuBLASLt's, with the same kinds of scales ---- */

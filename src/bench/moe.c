@@ -123,10 +123,10 @@ static void experts_forward(void *context) {
 /* RESULTS are the gradient of what the experts gave, then that of ROWS. */
 static void experts_backward(struct layer *l) {
     struct backend *be = l->be;
-    be->experts_down_backward(be, l->moe, AT(Z), AT(DP_ROWS), AT(DDOWN), AT(RESULTS), AT(Z), AT(H),
-                              AT(DOWN), /*accumulate=*/0);
-    be->experts_up_backward(be, l->moe, AT(RESULTS), AT(DUP), AT(Z), AT(ROWS), AT(UP),
-                            /*accumulate=*/0);
+    be->experts_down_backward(be, l->moe, AT(Z), AT(DP_ROWS), gradient_whole(AT(DDOWN), /*add=*/0),
+                              AT(RESULTS), AT(Z), AT(H), AT(DOWN));
+    be->experts_up_backward(be, l->moe, AT(RESULTS), gradient_whole(AT(DUP), /*add=*/0), AT(Z),
+                            AT(ROWS), AT(UP));
 }
 
 static void experts_both(void *context) {

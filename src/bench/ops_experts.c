@@ -227,8 +227,9 @@ static void make_down_backward(struct data *d) {
 }
 
 static void run_down_backward(struct data *d, struct backend *be, int side) {
-    be->experts_down_backward(be, d->moe[side], P(D_DZ), P(D_DP), P(D_DW), P(D_DY), P(D_Z), P(D_H),
-                              P(D_DOWN), /*accumulate=*/0);
+    be->experts_down_backward(be, d->moe[side], P(D_DZ), P(D_DP),
+                              gradient_whole(P(D_DW), /*add=*/0), P(D_DY), P(D_Z), P(D_H),
+                              P(D_DOWN));
 }
 
 static void make_up_backward(struct data *d) {
@@ -242,8 +243,8 @@ static void make_up_backward(struct data *d) {
 }
 
 static void run_up_backward(struct data *d, struct backend *be, int side) {
-    be->experts_up_backward(be, d->moe[side], P(FIRST + 3), P(FIRST + 4), P(FIRST + 2), P(FIRST),
-                            P(FIRST + 1), /*accumulate=*/0);
+    be->experts_up_backward(be, d->moe[side], P(FIRST + 3), gradient_whole(P(FIRST + 4), /*add=*/0),
+                            P(FIRST + 2), P(FIRST), P(FIRST + 1));
 }
 
 const struct operation ops_experts[] = {

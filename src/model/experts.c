@@ -24,11 +24,11 @@ void experts_backward(struct model *m, int layer) {
     int N = m->N;
     be->moe_combine_backward(be, y->moe, m->y, m->dx, N);
     eight_bits_begin(m, layer);
-    be->experts_down_backward(be, y->moe, y->z, m->dp_rows, model_grad(m, p->down), m->y, y->z,
-                              y->h, model_operand(m, p->down), model_adds(m, p->down));
+    be->experts_down_backward(be, y->moe, y->z, m->dp_rows, model_gradient(m, p->down), m->y, y->z,
+                              y->h, model_operand(m, p->down));
     low_statistics_experts(m, layer);
-    be->experts_up_backward(be, y->moe, m->y, model_grad(m, p->up), y->z, y->rows,
-                            model_operand(m, p->up), model_adds(m, p->up));
+    be->experts_up_backward(be, y->moe, m->y, model_gradient(m, p->up), y->z, y->rows,
+                            model_operand(m, p->up));
     eight_bits_end(m);
     be->moe_dispatch_backward(be, y->moe, m->dxn, m->dp, m->y, m->dp_rows, N);
     be->route_backward(be, m->dxn, model_grad(m, p->router), m->logits, &y->routing, m->dp,

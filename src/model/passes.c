@@ -181,9 +181,11 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
     be->clock(be, CLOCK_OTHER);
 }
 
-/* What matrix products do not overwrite begins at zero, and what is added to in `stage_reduce`. */
+/* What matrix products do not overwrite begins at zero, and what is added to in `stage_reduce`
+ * alone. */
 static int begins_at_zero(const struct model *m, int i) {
-    return m->shares[i].staged || m->params->list[i].group == GROUP_NORM ||
+    return (m->shares[i].staged && !m->stages->direct[i]) ||
+           m->params->list[i].group == GROUP_NORM ||
            (i == m->params->embed && m->params->embed != m->params->head);
 }
 

@@ -14,6 +14,8 @@ enum { ROOMS = 2 };
 
 struct stages {
     size_t *place; /* [params->n] of a staged tensor in the room of its stage, in elements */
+    char *direct;  /* [params->n] 1: of an expert's gradient products leave this rank's rows in its
+                      share, and the room has the others' alone */
     size_t room;   /* elements of a room */
     real_t *weights[ROOMS];
     float *grads[ROOMS];
