@@ -314,27 +314,27 @@ template <int PRODUCT> struct results {
         if constexpr (PRODUCT == DOWN_BACKWARD) {
             back_part(step / PARTS, step % PARTS);
             step++;
-            return;
-        }
-        switch (step++) {
-        case 0:
-            store_step<0>();
-            break;
-        case 1:
-            store_step<1>();
-            break;
-        case 2:
-            store_step<2>();
-            break;
-        case 3:
-            store_step<3>();
-            break;
-        case 4:
-            store_step<4>();
-            break;
-        case 5:
-            store_step<5>();
-            break;
+        } else {
+            switch (step++) {
+            case 0:
+                store_step<0>();
+                break;
+            case 1:
+                store_step<1>();
+                break;
+            case 2:
+                store_step<2>();
+                break;
+            case 3:
+                store_step<3>();
+                break;
+            case 4:
+                store_step<4>();
+                break;
+            case 5:
+                store_step<5>();
+                break;
+            }
         }
     }
 
