@@ -1,39 +1,18 @@
 /* A warp a row. Between ranks few blocks are enough for a link, since stores do not wait and a warp
  * has several loads in flight; what a rank does by itself takes the whole GPU. */
 #include "peer_move.h"
-#include "peers.cuh"
+#include "peer_move.cuh"
 
-enum { THREADS = 1024, WARPS = THREADS / 32, PUSHED = 4 };
-
-static __device__ __forceinline__ int lane() {
-    return threadIdx.x % 32;
-}
-
-static __device__ __forceinline__ int first_warp() {
-    return static_cast<int>(blockIdx.x) * WARPS + threadIdx.x / 32;
-}
-
-static __device__ __forceinline__ int n_warps() {
-    return static_cast<int>(gridDim.x) * WARPS;
-}
+enum { PUSHED = 4 };
 
 /* n: units of 16 bytes in a row */
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(PUSHERS, 1)
     push(peers rows, const int32_t *base, const uint4 *x, const int32_t *row_of, const int32_t *ids,
          int N, int A, int n, int n_local) {
     for (int token = first_warp(); token < N; token += n_warps()) {
-        const size_t choice = static_cast<size_t>(token) * A;
         const uint4 *from = x + static_cast<size_t>(token) * n;
-        /* where to: of choice `lane`, null where its rank has the token already */
-        uint4 *mine = nullptr;
-        if (lane() < A) {
-            const int rank = ids[choice + lane()] / n_local;
-            const bool there =
-                rank != rows.me && lane() > 0 && ids[choice + lane() - 1] / n_local == rank;
-            if (!there)
-                mine = static_cast<uint4 *>(rows.at[rank]) +
-                       static_cast<size_t>((base ? base[rank] : 0) + row_of[choice + lane()]) * n;
-        }
+        bool own;
+        uint4 *mine = pushed_to<uint4>(own, rows, base, row_of, ids, token, A, n, n_local);
         const unsigned wanted = __ballot_sync(~0u, mine != nullptr);
         for (int first = lane(); first - lane() < n; first += 32 * PUSHED) {
             uint4 v[PUSHED];
@@ -51,12 +30,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-enum {
-    LOCAL = 256 /* threads */,
-    LOCAL_BLOCKS = 1056,
-    SPAN = 8 /* rows */,
-    PART = 128 /* units */
-};
+enum { SPAN = 8 /* rows */, PART = 128 /* units */ };
 
 /* Calls use(list, length, part) with the rows of every chain that begins among `rows` and each part
  * of a row, by a whole warp: lane k has the k-th row of the chain, of at most 32. */
@@ -71,11 +45,8 @@ static __device__ __forceinline__ void each_chain(const int32_t *chain, int rows
         const int next = lane() < SPAN && base + lane() < rows ? chain[base + lane()] : 0;
         for (unsigned heads = __ballot_sync(~0u, next > 0); heads; heads &= heads - 1) {
             const int head = __ffs(heads) - 1;
-            int list = base + head, length = 1;
-            for (int row = __shfl_sync(~0u, next, head) - 1; row >= 0; length++) {
-                if (lane() == length) list = row;
-                row = -chain[row] - 1;
-            }
+            int length;
+            const int list = chain_list(length, chain, base + head, __shfl_sync(~0u, next, head));
             use(list, length, task % parts);
         }
     }
@@ -87,11 +58,7 @@ static __global__ void __launch_bounds__(LOCAL, 4)
            const int32_t *ends, int n_local, int n) {
     enum { EACH = PART / 32 };
     if (base) rows += static_cast<size_t>(*base) * n;
-    for (int e = 0; e < n_local; e++)
-        for (int row = ends[e] + static_cast<int>(blockIdx.x); row < offsets[e + 1];
-             row += LOCAL_BLOCKS)
-            for (int j = threadIdx.x; j < n; j += LOCAL)
-                rows[static_cast<size_t>(row) * n + j] = make_uint4(0, 0, 0, 0);
+    zero_pads(rows, offsets, ends, n_local, n);
     each_chain(chain, offsets[n_local], ceil_div(n, PART), [&](int list, int length, int part) {
         const int first = part * PART + lane();
         const uint4 *from = rows + static_cast<size_t>(__shfl_sync(~0u, list, 0)) * n;
@@ -219,26 +186,22 @@ static __global__ void __launch_bounds__(VALUES)
     if (i < n) out[i] = static_cast<const float *>(values.at[ids[i] / n_local])[row_of[i]];
 }
 
-static int units(enum real t, int D) {
-    assert(D % 8 == 0);
-    return static_cast<int>(static_cast<size_t>(D) * real_bytes(t) / sizeof(uint4));
-}
-
 extern "C" void peer_push(enum real t, struct peers rows, const int32_t *base, const void *x,
                           const int32_t *row_of, const int32_t *ids, int N, int E, int A, int D,
                           int blocks, cudaStream_t stream) {
-    assert(A <= PEER_CHOICES && aligned16(x));
+    assert(A <= PEER_CHOICES && D % 8 == 0 && aligned16(x));
     if (N == 0) return;
-    push<<<blocks, THREADS, 0, stream>>>(rows, base, static_cast<const uint4 *>(x), row_of, ids, N,
-                                         A, units(t, D), E / rows.n);
+    push<<<blocks, PUSHERS, 0, stream>>>(rows, base, static_cast<const uint4 *>(x), row_of, ids, N,
+                                         A, row_units(real_bytes(t), D), E / rows.n);
     check(cudaGetLastError());
 }
 
 extern "C" void peer_repeat(enum real t, void *rows, const int32_t *base, const int32_t *chain,
                             const int32_t *offsets, const int32_t *ends, int n_local, int D,
                             cudaStream_t stream) {
+    assert(D % 8 == 0);
     repeat<<<LOCAL_BLOCKS, LOCAL, 0, stream>>>(static_cast<uint4 *>(rows), base, chain, offsets,
-                                               ends, n_local, units(t, D));
+                                               ends, n_local, row_units(real_bytes(t), D));
     check(cudaGetLastError());
 }
 

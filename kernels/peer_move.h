@@ -22,6 +22,15 @@ void peer_repeat(enum real t, void *rows, const int32_t *base, const int32_t *ch
                  const int32_t *offsets, const int32_t *ends, int n_local, int D,
                  cudaStream_t stream);
 
+/* The same two with rows in eight bits on their way (low_row.h) at the end of the row that they go
+ * to; this rank's own get what those stand for, as low_rows.h has it. D is 16384 at most. */
+void peer_push_low(enum real t, struct peers rows, const int32_t *base, const void *x,
+                   const int32_t *row_of, const int32_t *ids, int N, int E, int A, int D,
+                   int blocks, cudaStream_t stream);
+void peer_repeat_low(enum real t, void *rows, const int32_t *base, const int32_t *chain,
+                     const int32_t *offsets, const int32_t *ends, int n_local, int D,
+                     cudaStream_t stream);
+
 /* On this rank: the sums of chains, in FP32 and in their order, into the first rows; the others
  * keep what they have. After a meeting peer_pull does the rest. */
 void peer_sum(enum real t, void *rows, const int32_t *chain, const int32_t *offsets, int n_local,

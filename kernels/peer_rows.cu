@@ -82,7 +82,10 @@ static __global__ void __launch_bounds__(THREADS)
         const int next = more ? order.place_of[i + 1] + order.shift[ids[i + 1]] + 1 : 0;
         row_of[i] = row;
         p_of(marks, rank)[row] = p[i];
-        chain_of(marks, rank)[row] = rank == marks.at.me ? 0 : first ? next : -next;
+        chain_of(marks, rank)[row] = rank == marks.at.me ? 0
+                                     : !first            ? -next
+                                     : more              ? next
+                                                         : PEER_LONE;
         if (first) atomicAdd(&tokens[rank], 1);
     }
     __syncthreads();

@@ -6,6 +6,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* The mark of a chain of one row. */
+#define PEER_LONE INT32_MIN
+
 /* What a rank is told of its rows, in memory that all ranks reach. */
 struct peer_marks {
     struct peers at; /* float p[rows], then int32_t chain[rows] */
@@ -25,7 +28,8 @@ struct peer_order {
  * and ends[E / n] as in route_rows.h. row_of[N, A]: the row of each choice on its expert's rank,
  * ids[N, A] ascending. There p[row] is the choice's, 0 where the row pads; and rows that one token
  * of another rank has there are chained by expert: chain[row] is the next one + 1, negative in all
- * but the first; 0 where no other follows, and in rows of this rank's own tokens. sent[n] are added
+ * but the first, 0 in the last; PEER_LONE where there is but one. In rows of this rank's own tokens
+ * it is 0. sent[n] are added
  * to: tokens that went to each rank. All on the device; the ranks wait for each other, and what is
  * written to others is there after their next meeting. scratch: sort_scratch() bytes. N may be 0.
  * Row numbers count from where the layer's rows begin: stash says where that is on each rank. */

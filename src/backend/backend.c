@@ -72,6 +72,7 @@ struct backend *backend_open(const char *name, const struct grid *g,
     static const struct backend_options none;
     struct backend *be = memory_alloc(sizeof *be);
     be->grid = g;
+    be->low_rows = o && o->low_rows;
     choose_threads(g);
     be->sent_rows = memory_alloc_array((size_t)g->ep_size, sizeof *be->sent_rows);
 #ifdef HAVE_CUDA

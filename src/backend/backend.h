@@ -179,6 +179,8 @@ struct backend {
                        and experts_*; the one that reserve was told, or LOW_NONE */
     int low_z;      /* 1: z of layers with a recipe is kept in eight bits: see low_z_bytes; the
                        caller's, before reserve */
+    int low_rows;   /* 1: rows go from tokens to experts in eight bits: see moe_dispatch; the
+                       options', tests' before reserve */
     int row_unit;   /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
                      */
     int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
@@ -359,7 +361,11 @@ struct backend {
     const uint64_t *(*sent)(struct backend *be);
     /* Sends each token once to every rank that holds one of its experts, and lays the arrivals out
      * by local expert, then by arrival: rows[R, D]. An expert's rows begin at a multiple of
-     * row_unit; rows that pad them are zero, here and in moe_combine_backward. */
+     * row_unit; rows that pad them are zero, here and in moe_combine_backward.
+     *
+     * With low_rows tokens are rounded before, here and in moe_combine_backward, also those that
+     * stay on their rank: to E4M3 in blocks of 1 x 128, cut off at the row's end, under FP32 scales
+     * (formats.h). A row is the codes times their scales, in FP32, rounded to the compute type. */
     void (*moe_dispatch)(struct backend *be, struct moe *m, real_t *rows, const real_t *x,
                          const struct routing *r, int N);
     /* For each local expert e with weights up[e][2F, D] (gate first): z[R, 2F] = rows up^T;
@@ -446,6 +452,7 @@ struct backend_options {
     int communication_sms; /* multiprocessors that products leave to communication beside them,
                               through NCCL; a quarter of it over peer memory */
     int exchange_blocks;   /* thread blocks that carry tokens over peer memory; 0: as is usual */
+    int low_rows;          /* the backend's */
 };
 
 /* 1 if this build has the backend of this name. */

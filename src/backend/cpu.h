@@ -70,6 +70,13 @@ void cpu_round_z(struct backend *be, float *z, int rows, int F);
 /* At least n floats; grows in the first steps, then stays. Main thread. */
 float *cpu_rounded_buffer(struct backend *be, enum rounded_buffer which, size_t n);
 
+/* x[D] as it travels with low_rows: to low_row_bytes(D) bytes (low_row.h) at a multiple of 4, and
+ * back. */
+void cpu_low_row_write(void *to, const float *x, int D);
+void cpu_low_row_read(float *x, const void *from, int D);
+/* The same at once: row[D] is what x[D] becomes. */
+void cpu_low_row_round(float *row, const float *x, int D);
+
 enum exchange_buffer { SEND_BUFFER, RECEIVE_BUFFER, N_EXCHANGE_BUFFERS };
 /* At least n floats, shared by all layers; grows at the first steps, then stays. Main thread. */
 float *cpu_exchange_buffer(struct backend *be, enum exchange_buffer which, size_t n);

@@ -8,6 +8,7 @@
 #include "base/die.h"
 #include "base/memory.h"
 #include "grid/watchdog.h"
+#include "low_row.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -206,21 +207,44 @@ static void lay_out_rows(struct moe *m) {
     offsets[0] = 0;
 }
 
-/* x[N, D] to the arrivals' order, on the ranks where they are needed. Borrowed until the next
- * exchange. */
+/* Floats that a token takes on its way. */
+static size_t width_of(const struct backend *be, const struct moe *m) {
+    return be->low_rows ? low_row_bytes(m->s.D) / sizeof(float) : (size_t)m->s.D;
+}
+
+/* x[N, D] to the arrivals' order, on the ranks where they are needed, as they travel. Borrowed
+ * until the next exchange. */
 static const float *send_tokens(struct backend *be, struct moe *m, const float *x) {
     if (m->n_ranks == 1) return x;
-    size_t D = (size_t)m->s.D, n = (size_t)m->sent_first[m->n_ranks],
+    size_t D = (size_t)m->s.D, width = width_of(be, m), n = (size_t)m->sent_first[m->n_ranks],
            arrivals = (size_t)m->got_first[m->n_ranks];
-    float *out = cpu_exchange_buffer(be, SEND_BUFFER, n * D),
-          *in = cpu_exchange_buffer(be, RECEIVE_BUFFER, arrivals * D);
-    for (size_t c = 0; c < n; c++)
-        memcpy(out + c * D, x + (size_t)m->copy_token[c] * D, D * sizeof *x);
-    exchange(be, m, FORWARD, out, in, m->s.D);
+    float *out = cpu_exchange_buffer(be, SEND_BUFFER, n * width),
+          *in = cpu_exchange_buffer(be, RECEIVE_BUFFER, arrivals * width);
+#pragma omp parallel for if (be->low_rows && cpu_worth(n, D))
+    for (size_t c = 0; c < n; c++) {
+        const float *token = x + (size_t)m->copy_token[c] * D;
+        if (be->low_rows)
+            cpu_low_row_write(out + c * width, token, m->s.D);
+        else
+            memcpy(out + c * width, token, D * sizeof *x);
+    }
+    exchange(be, m, FORWARD, out, in, (int)width);
     return in;
 }
 
-static void spread_rows(struct moe *m, float *rows, const float *arrivals) {
+/* A row from where send_tokens left its token: on one rank that is where it lies. */
+static void lay_out_row(const struct backend *be, const struct moe *m, float *row,
+                        const float *arrivals, size_t token) {
+    size_t D = (size_t)m->s.D;
+    if (!be->low_rows)
+        memcpy(row, arrivals + token * D, D * sizeof *row);
+    else if (m->n_ranks == 1)
+        cpu_low_row_round(row, arrivals + token * D, m->s.D);
+    else
+        cpu_low_row_read(row, arrivals + token * width_of(be, m), m->s.D);
+}
+
+static void spread_rows(struct backend *be, struct moe *m, float *rows, const float *arrivals) {
     size_t D = (size_t)m->s.D;
     int R = m->offsets[m->n_local];
 #pragma omp parallel for if (cpu_worth((size_t)R, D))
@@ -228,7 +252,7 @@ static void spread_rows(struct moe *m, float *rows, const float *arrivals) {
         if (m->row_token[r] < 0)
             memset(rows + (size_t)r * D, 0, D * sizeof *rows);
         else
-            memcpy(rows + (size_t)r * D, arrivals + (size_t)m->row_token[r] * D, D * sizeof *rows);
+            lay_out_row(be, m, rows + (size_t)r * D, arrivals, (size_t)m->row_token[r]);
     }
 }
 
@@ -269,7 +293,7 @@ static void moe_dispatch(struct backend *be, struct moe *m, real_t *rows, const 
     exchange_lists(be, m);
     lay_out_rows(m);
     place_rows(m, be->rows_again);
-    spread_rows(m, (float *)rows + m->base * (size_t)m->s.D, send_tokens(be, m, x));
+    spread_rows(be, m, (float *)rows + m->base * (size_t)m->s.D, send_tokens(be, m, x));
 }
 
 static void moe_combine(struct backend *be, struct moe *m, real_t *out, const real_t *y, int N) {
@@ -279,7 +303,7 @@ static void moe_combine(struct backend *be, struct moe *m, real_t *out, const re
 static void moe_combine_backward(struct backend *be, struct moe *m, real_t *dy, const real_t *dout,
                                  int N) {
     (void)N;
-    spread_rows(m, dy, send_tokens(be, m, dout));
+    spread_rows(be, m, dy, send_tokens(be, m, dout));
 }
 
 static void moe_dispatch_backward(struct backend *be, struct moe *m, real_t *dx, float *dp,

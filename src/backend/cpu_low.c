@@ -3,6 +3,7 @@
 #include "config.h"
 #include "backend/cpu.h"
 #include "backend/formats.h"
+#include "low_row.h"
 
 /* Of the first or the second operand; sums_down: the sum runs down its rows. */
 static struct format format_of(enum low low, int second, int sums_down) {
@@ -48,6 +49,27 @@ void cpu_round_z(struct backend *be, float *z, int rows, int F) {
         format_round(f, half, 1, F, (size_t)F, half, (size_t)F, NULL, NULL);
     }
 }
+
+/* ---- rows that travel ---- */
+
+static const struct format of_row = {
+    .element = E4M3, .scale = FORMAT_FP32, .rows = 1, .cols = LOW_ROW_BLOCK};
+
+void cpu_low_row_write(void *to, const float *x, int D) {
+    format_round(of_row, x, 1, D, (size_t)D, NULL, 0, (uint8_t *)to + low_row_scales(D), to);
+}
+
+void cpu_low_row_read(float *x, const void *from, int D) {
+    const float *scales = from;
+    const uint8_t *codes = (const uint8_t *)from + low_row_scales(D);
+    for (int j = 0; j < D; j++) x[j] = format_decode(E4M3, codes[j]) * scales[j / LOW_ROW_BLOCK];
+}
+
+void cpu_low_row_round(float *row, const float *x, int D) {
+    format_round(of_row, x, 1, D, (size_t)D, row, (size_t)D, NULL, NULL);
+}
+
+/* ---- the table ---- */
 
 static size_t low_z_bytes(struct backend *be, size_t R, int F) {
     return R * 2 * (size_t)F * be->real_bytes;

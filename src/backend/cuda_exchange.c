@@ -6,6 +6,7 @@
 #include "backend/cuda_window.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "low_rows.h"
 #include "peer_move.h"
 #include "permute.h"
 #include "route_rows.h"
@@ -97,8 +98,12 @@ struct cuda_rows cuda_moe_rows(const struct backend *be, const struct moe *m) {
 
 static void spread_here(struct backend *be, struct moe *m, real_t *rows, const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
-    permute_spread(s->real, rows, /*base=*/NULL, x, m->row_of, m->offsets, m->ends, N, m->n_local,
-                   m->s.A, m->s.D, s->stream);
+    if (be->low_rows)
+        low_rows_round(s->real, rows, x, m->row_of, m->offsets, m->ends, N, m->n_local, m->s.A,
+                       m->s.D, s->stream);
+    else
+        permute_spread(s->real, rows, /*base=*/NULL, x, m->row_of, m->offsets, m->ends, N,
+                       m->n_local, m->s.A, m->s.D, s->stream);
 }
 
 static void gather_here(struct backend *be, struct moe *m, real_t *out, const real_t *rows, int N) {

@@ -6,13 +6,14 @@
 #include "backend/cuda_exchange.h"
 #include "base/memory.h"
 #include "grid/watchdog.h"
+#include "low_rows.h"
 #include "permute.h"
 #include "route_ranks.h"
 #include "route_rows.h"
 
 /* Room for what travels, of one layer at a time. */
 struct cuda_travel {
-    real_t *copies, *arrivals;   /* [copies, D], [arrivals, D] */
+    real_t *copies, *arrivals;   /* [copies, D], [arrivals, D], also for rows in eight bits */
     int32_t *copy_ids, *got_ids; /* [copies, A], [arrivals, A] */
     float *copy_p, *got_p;       /* the same */
 };
@@ -65,6 +66,13 @@ static void spread_at(struct backend *be, struct moe *m, real_t *rows, const int
                       const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_travel *t = s->travel;
+    if (be->low_rows) {
+        low_rows_pack(s->real, t->copies, x, m->copy_of, N, m->s.A, m->s.D, s->stream);
+        there(be, m, t->copies, t->arrivals, low_row_bytes(m->s.D));
+        low_rows_spread(s->real, rows, base, t->arrivals, m->row_of, m->offsets, m->ends,
+                        m->got_first[m->n_ranks], m->n_local, m->s.A, m->s.D, s->stream);
+        return;
+    }
     permute_spread(s->real, t->copies, /*base=*/NULL, x, m->copy_of, NULL, NULL, N, 0, m->s.A,
                    m->s.D, s->stream);
     there(be, m, t->copies, t->arrivals, (size_t)m->s.D * be->real_bytes);

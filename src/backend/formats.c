@@ -117,8 +117,9 @@ void format_round(struct format f, const float *x, int rows, int cols, size_t ld
                     uint8_t code =
                         format_encode(f.element, from[(size_t)i * ld + (size_t)j] * inverse);
                     if (codes) codes[(size_t)(i0 + i) * (size_t)cols + (size_t)(j0 + j)] = code;
-                    out[(size_t)(i0 + i) * ld_out + (size_t)(j0 + j)] =
-                        format_decode(f.element, code) * scale;
+                    if (out)
+                        out[(size_t)(i0 + i) * ld_out + (size_t)(j0 + j)] =
+                            format_decode(f.element, code) * scale;
                 }
         }
 }

@@ -43,7 +43,7 @@ struct format {
 };
 
 /* x[rows, cols] (row stride ld) as the format holds it, back in FP32: out, row stride ld_out, which
- * may be x itself. codes[rows, cols], dense, or NULL; scales, one a block, row-major, or NULL. */
+ * may be x itself, or NULL. codes[rows, cols], dense, or NULL; scales, one a block, row-major, or NULL. */
 void format_round(struct format f, const float *x, int rows, int cols, size_t ld, float *out,
                   size_t ld_out, uint8_t *codes, float *scales);
 

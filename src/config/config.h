@@ -62,7 +62,7 @@ struct config {
 
     struct {
         int recipe; /* enum precision_kind */
-        int emulate, fp8_activations, fp8_weights;
+        int emulate, fp8_activations, fp8_weights, fp8_dispatch;
         int64_t first_layers_bf16, last_layers_bf16;
         char *
             layers_bf16; /* instead of these: numbers of layers, a blank between them; NULL: none */

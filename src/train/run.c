@@ -57,6 +57,7 @@ struct backend_options run_options(const struct config *c) {
                                     .no_graph = !c->engine.cuda_graph,
                                     .unfused = !c->engine.fused,
                                     .deterministic = c->deterministic,
+                                    .low_rows = c->precision.fp8_dispatch,
                                     .fp32 = c->precision.recipe == PRECISION_FP32};
 }
 
