@@ -31,6 +31,9 @@ refused() { # CODE TEXT WORD...
     [ $? = "$code" ] && [ "$(cat err)" = "regulon: $text" ] && [ ! -s out ]
     ok $? "$* is refused"
 }
+for what in gemm mlp; do
+    refused 78 "bench $what: precision.fp8_dispatch changes nothing here; bench ops, moe, comm and step have it" $what precision.fp8_dispatch=true
+done
 refused 64 'bench: what? regulon bench ops, gemm, mlp, moe, comm or step; see regulon bench --help' opps
 refused 64 'bench: --shape takes mixtral, fine, sonic or small' ops --shape tiny
 refused 64 "bench: unknown word '--routing'; see regulon bench --help" ops --routing one
@@ -102,10 +105,13 @@ regulon 2 bench step L0_sanity ${sizes#* } parallelism.ep_size=2 --seconds 0.1 -
 ok $? 'a step of two ranks: rates of one of them'
 regulon 2 bench comm --shape small --tokens 1,100 backend=cpu --seconds 0.05 --csv comm.csv >out && [ "$(grep -c -v '^#' out)" = 12 ] &&
     [ "$(awk '/^(add|gather)_mpi / && $3 > 0 && $4 > 0' out | wc -l)" = 4 ] &&
-    awk -F, 'NR > 1 { n++; bad += NF != 9 || $1 != "mpi" || $2 != (n == 1 ? 1 : 100) || $4 != $3 * 128 * 4 || !($5 > 0 && $6 > 0 && $7 > 0 && $8 > 0) || $9 != 0 }
+    awk -F, 'NR > 1 { n++; bad += NF != 10 || $1 != "mpi" || $2 != (n == 1 ? 1 : 100) || $4 != $3 * 128 * 4 || $5 != $4 || !($6 > 0 && $7 > 0 && $8 > 0 && $9 > 0) || $10 != 0 }
         # 2 of 8 experts, 4 of them elsewhere: 1 - (4/8)(3/7) = 0.79 of the tokens travel
         n == 2 { bad += !($3 > 65 && $3 < 92) } END { exit bad || n != 2 }' comm.csv
 ok $? 'comm: two ranks, nothing wrong, copies as many as chance has it'
+regulon 2 bench comm --shape small --tokens 100 backend=cpu precision.fp8_dispatch=true --seconds 0.05 --csv comm.csv >out && grep -q 'to the experts in eight bits$' out &&
+    awk -F, 'NR > 1 { n++; bad += $4 != $3 * (128 + 8) || $5 != $3 * 128 * 4 || $10 != 0 } END { exit bad || n != 1 }' comm.csv
+ok $? 'comm: rows in eight bits, nothing wrong, bytes of what goes there and back'
 regulon 1 bench comm --shape small backend=cpu >out
 [ $? = 78 ] && [ "$(cat err)" = 'regulon: bench comm: a job of one rank sends nothing; start several with mpiexec or srun' ] && [ ! -s out ]
 ok $? 'comm: one rank'

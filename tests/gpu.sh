@@ -66,6 +66,11 @@ ok $? 'from the CPU to the GPU and back: losses within 2 % of the CPU'
 
 program mxfp8.np1 'operands of MXFP8 against the definition'
 program low_statistics.np1 'statistics of eight bits'
+program low_rows.np1 'rows in eight bits'
+TEST_FP32=1 program low_rows.np1 'rows in eight bits, FP32'
+run cpurows 50 backend=cpu model.num_experts_per_tok=4 precision.fp8_dispatch=true && run gpurows 50 backend=cuda model.num_experts_per_tok=4 precision.fp8_dispatch=true &&
+    close_losses cpurows.50.out gpurows.50.out 0.01 && ! same_model bf4 gpurows
+ok $? 'L0_sanity with them, 50 steps: losses within 1 % of the CPU'
 mx="precision.recipe=mxfp8 precision.emulate=true"
 # shellcheck disable=SC2086 # several words
 {

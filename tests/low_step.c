@@ -450,6 +450,11 @@ static void check_decks(void) {
     check_settled("recipe: fp8_block", 80, PRECISION_FP8_BLOCK, "precision.recipe=bf16");
     check_settled("recipe: auto8", 0, PRECISION_AUTO8, "bf16");
     check_settled("recipe: auto8", 80, PRECISION_AUTO8, "bf16");
+    check_settled("recipe: bf16, fp8_dispatch: true", 0, PRECISION_BF16, NULL);
+    check_settled("recipe: bf16, fp8_dispatch: true", 89, PRECISION_BF16, NULL);
+    check_settled("recipe: bf16, fp8_dispatch: true", 80, PRECISION_BF16,
+                  "precision.fp8_dispatch needs GPUs of compute capability 8.9 or more; these "
+                  "have 8.0");
     /* what it becomes; whether the backend has that yet is another question */
     for (int capability = 90; capability <= 103; capability += 13) {
         struct config c = {.precision.recipe = PRECISION_AUTO8};

@@ -103,6 +103,15 @@ refused 78 'engine.collectives: peer: 17 ranks, it serves 16' ./small.yaml --ran
 # 4 experts on 2 ranks, any 2 of them: the other rank has one of them with probability 1 - 2/4 1/3
 plan 0 ./small.yaml --json parallelism.ep_size=2 && has 'd["ranks"] == 2 and m["weights"] == 2 * (41792 + 49152 / 2) and abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (4 * 128 + 24)) - 1) < 1e-6'
 ok $? 'ep 2: weights, and tokens on their way'
+# of 64 columns a code each and a scale, which takes 8 bytes with what pads it
+for way in '' engine.exchange=nccl; do
+    plan 0 ./small.yaml --json parallelism.ep_size=2 $way && cp out plain && plan 0 ./small.yaml --json parallelism.ep_size=2 precision.fp8_dispatch=true $way &&
+        has 'abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (2 * (128 + 72) + 24)) - 1) < 1e-6 and m == json.load(open("plain"))["memory"]'
+    ok $? "precision.fp8_dispatch $way: fewer bytes on their way, the same memory"
+done
+plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 --link 3 && cp out plain && plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 --link 3 precision.fp8_dispatch=true &&
+    has 'abs(d["step_seconds"]["tokens"] / json.load(open("plain"))["step_seconds"]["tokens"] - (2 * (128 + 72) + 24) / (4 * 128 + 24)) < 1e-6'
+ok $? 'and less time'
 plan 0 ./small.yaml backend=cpu --json && has 'd["attention"] == "own" and m["weights"] == 4 * 90944 and m["masters"] == 0 and m["copies"] == 12 * 90944'
 ok $? 'cpu: FP32, the weights are the masters'
 plan 0 ./small.yaml precision.recipe=fp32 --json && has 'd["attention"] == "own" and m["weights"] == 4 * 90944 and m["masters"] == 0 and m["copies"] == 0'

@@ -44,6 +44,16 @@ static int ranks(void) {
     return n;
 }
 
+/* Where no token goes anywhere it would change nothing. */
+static void refuse_rows(const struct options *o, const struct config *c) {
+    if ((o->what == GEMM || o->what == MLP) && c->precision.fp8_dispatch && log_rank() == 0)
+        die_user(EXIT_CONFIG,
+                 "bench %s: precision.fp8_dispatch changes nothing here; bench ops, moe, comm and "
+                 "step have it",
+                 options_name(o->what));
+    user_agree();
+}
+
 /* A step is one of all ranks. */
 static void refuse_ranks(const struct options *o) {
     int n = ranks();
@@ -192,6 +202,7 @@ int bench_main(int argc, char **argv) {
     refuse_ranks(&o);
     struct config *c = load_deck(&o);
     refuse_low(&o, c);
+    refuse_rows(&o, c);
     struct grid g;
     int wrong = 0;
     grid_open(&g, MPI_COMM_WORLD, (int)c->parallelism.dp_size, (int)c->parallelism.ep_size);

@@ -1,9 +1,11 @@
 #include "config.h"
 #include "bench/comm.h"
+#include "backend/formats.h"
 #include "base/memory.h"
 #include "bench/ops.h"
 #include "bench/pair.h"
 #include "bench/routing.h"
+#include "low_row.h"
 #include <math.h>
 #include <string.h>
 
@@ -103,6 +105,12 @@ static void exchange(void *context, int which) {
     }
 }
 
+/* What x[n, D] is on its way to the experts. */
+static void round_rows(float *x, size_t n, int D) {
+    struct format f = {.element = E4M3, .scale = FORMAT_FP32, .rows = 1, .cols = LOW_ROW_BLOCK};
+    format_round(f, x, (int)n, D, (size_t)D, x, (size_t)D, NULL, NULL);
+}
+
 /* A token's result is its own value A times: small whole numbers, exact where A is. */
 static int is_wrong(struct traffic *t, enum phase back) {
     struct backend *be = t->be;
@@ -116,6 +124,7 @@ static int is_wrong(struct traffic *t, enum phase back) {
     exchange(t, back);
     be->download_real(be, x, t->at[X], n);
     be->download_real(be, out, t->at[OUT], n);
+    if (be->low_rows) round_rows(x, (size_t)t->N, t->shape.D);
     for (size_t i = 0; i < n; i++)
         wrong |= !(fabsf(out[i] - (float)t->shape.A * x[i]) <= 0.02f * fabsf(out[i]));
     memory_free(x);
@@ -157,7 +166,12 @@ static int run(struct backend *be, const struct sizes *z, const struct comm_wish
         wrong += is_wrong(&t, COMBINE) + is_wrong(&t, DISPATCH_BACKWARD);
     }
     t.N = z->N;
-    double copies = sent_to_others(&t), bytes = copies * z->D * (double)be->real_bytes;
+    double copies = sent_to_others(&t), back = copies * z->D * (double)be->real_bytes,
+           there = be->low_rows ? copies * (double)low_row_bytes(z->D) : back;
+    const double bytes[N_PHASES] = {[DISPATCH] = there,
+                                    [COMBINE] = back,
+                                    [COMBINE_BACKWARD] = there,
+                                    [DISPATCH_BACKWARD] = back};
     for (int k = 0; k < N_PHASES; k++)
         s[k] = time_of(be, t.at[OUT], exchange, &t, k, wish->seconds / N_PHASES);
     int talks = be->grid->rank == 0;
@@ -165,11 +179,11 @@ static int run(struct backend *be, const struct sizes *z, const struct comm_wish
     backend_close(be);
     if (!talks) return wrong > 0;
     printf("%-6s %7d %9.0f", name, z->N, copies);
-    for (int k = 0; k < N_PHASES; k++) printf(" %9.1f %6.1f", s[k] * 1e6, bytes / s[k] / 1e9);
+    for (int k = 0; k < N_PHASES; k++) printf(" %9.1f %6.1f", s[k] * 1e6, bytes[k] / s[k] / 1e9);
     printf("  %s\n", wrong ? "wrong" : "");
     fflush(stdout);
     if (csv) {
-        fprintf(csv, "%s,%d,%.6g,%.9g", name, z->N, copies, bytes);
+        fprintf(csv, "%s,%d,%.6g,%.9g,%.9g", name, z->N, copies, there, back);
         for (int k = 0; k < N_PHASES; k++) fprintf(csv, ",%.6g", s[k]);
         fprintf(csv, ",%d\n", wrong);
     }
@@ -273,14 +287,16 @@ int comm_run(struct backend *be, open_exchange *open, open_exchange *open_beside
     const struct grid *g = be->grid;
     int wrong = 0;
     if (g->rank == 0) {
-        printf("# backend %s (%s)\n# %d ranks, D %d, E %d, A %d, routing %s\n# copies of tokens "
+        printf("# backend %s (%s)\n# %d ranks, D %d, E %d, A %d, routing %s%s\n# copies of tokens "
                "that a rank sends to others; of each part us, and GB/s of what is sent\n",
-               be->name, be->details, g->n_ranks, z->D, z->E, z->A, wish->routing);
+               be->name, be->details, g->n_ranks, z->D, z->E, z->A, wish->routing,
+               be->low_rows ? ", to the experts in eight bits" : "");
         printf("%-6s %7s %9s %16s %16s %16s %16s\n", "# way", "tokens", "copies", "dispatch",
                "combine", "comb. backward", "disp. backward");
         if (csv)
-            fprintf(csv, "way,tokens,copies,bytes,dispatch_seconds,combine_seconds,"
-                         "combine_backward_seconds,dispatch_backward_seconds,wrong\n");
+            fprintf(csv,
+                    "way,tokens,copies,there_bytes,back_bytes,dispatch_seconds,combine_seconds,"
+                    "combine_backward_seconds,dispatch_backward_seconds,wrong\n");
     }
     backend_close(be);
     for (int i = 0; i < wish->n; i++) {

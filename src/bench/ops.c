@@ -260,7 +260,7 @@ static double *errors_of_all(struct backend *be, const struct sizes *z) {
     size_t n = n_ops_dense + n_ops_experts;
     double *errors = memory_alloc_array(n, sizeof *errors);
     for (int i = 0; i < 2; i++) ops_reserve(s.be[i], z), s.be[i]->forced = 1;
-    s.be[0]->row_unit = be->row_unit;
+    s.be[0]->row_unit = be->row_unit, s.be[0]->low_rows = be->low_rows;
     for (size_t i = 0; i < n; i++) errors[i] = worst_error(&s, operation(i), z);
     backend_close(s.be[0]);
     return errors;

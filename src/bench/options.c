@@ -14,7 +14,8 @@ const char options_help[] =
     "it cannot avoid, or computes the FLOPs that are of use; that rate as a share of a large copy's or a large\n"
     "matrix product's in the same run (ceiling); and its error against the CPU backend, at smaller sizes: exit code 70\n"
     "where one is wrong. Small shapes are for CPUs: the default is mixtral on a GPU, small without.\n"
-    "Keys as in a deck: backend, deterministic, engine.*, precision.recipe.\n"
+    "Keys as in a deck: backend, deterministic, engine.*, precision.recipe and, with moe, comm and step, too,\n"
+    "precision.fp8_dispatch.\n"
     "\n"
     "regulon bench gemm [--shape mixtral|fine|sonic|small] [--tokens N] [--routing balanced|skew:S|half|empty|one]\n"
     "[--only TEXT] [--seconds S] [--csv FILE] [key=value ...]\n"
@@ -58,7 +59,7 @@ const char options_help[] =
 /* A word that is no option: a key or, for step, first the deck and then any key. 0: it is none. */
 static int read_word(struct options *o, char *word) {
     static const char *const keys[] = {"backend=", "deterministic=", "engine.",
-                                       "precision.recipe="};
+                                       "precision.recipe=", "precision.fp8_dispatch="};
     if (o->what == STEP && word[0] != '-') {
         if (o->deck)
             o->words[o->n_words++] = word;

@@ -46,7 +46,7 @@ static int settle_auto8(struct config *c, int capability) {
     return c->precision.recipe != PRECISION_AUTO8;
 }
 
-char *low_settle(struct config *c, int capability) {
+static char *settle_recipe(struct config *c, int capability) {
     int auto8 = c->precision.recipe == PRECISION_AUTO8,
         known = !auto8 || settle_auto8(c, capability);
     enum low low = known ? low_recipe(c) : LOW_NONE;
@@ -71,6 +71,15 @@ char *low_settle(struct config *c, int capability) {
                                 names[low], auto8 ? " (by auto8)" : "", here, other);
     memory_free(here);
     return problem;
+}
+
+char *low_settle(struct config *c, int capability) {
+    char *problem = settle_recipe(c, capability);
+    if (problem || !c->precision.fp8_dispatch || capability == 0 || capability >= 89)
+        return problem;
+    return memory_format("precision.fp8_dispatch needs GPUs of compute capability 8.9 or more; "
+                         "these have %d.%d",
+                         capability / 10, capability % 10);
 }
 
 char *low_text(const struct config *c, int capability) {

@@ -11,7 +11,8 @@ enum low low_recipe(const struct config *c);
 enum low low_layer(const struct config *c, int layer);
 
 /* Turns auto8 into the recipe that GPUs of this compute capability (0: the CPU) are made for. NULL,
- * or why they do not compute in the recipe asked for, and what would: a new string. */
+ * or why they do not compute in the recipe asked for, and what would, or have no rows in eight bits:
+ * a new string. */
 char *low_settle(struct config *c, int capability);
 
 /* "fp8_block, emulated, in layers 1 to 4, 6 to 30 of 0 to 31", NULL without a recipe of eight bits:

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "checkpoint/state.h"
 #include "data/loader.h"
+#include "low_row.h"
 #include "model/model.h"
 #include "model/stage.h"
 #include "optim/optimizer.h"
@@ -247,10 +248,13 @@ static double other_ranks(const struct shape *s, int ep_size) {
     return (ep_size - 1) * (1 - none);
 }
 
-/* A row of D goes and comes in the forward pass and again in the backward pass; with it go A ids
- * and probabilities, and A gradients of those come back. */
+/* A row of D goes and comes in the forward pass and again in the backward pass, both times it goes
+ * in eight bits where the deck says so; with it go A ids and probabilities, and A gradients of
+ * those come back. */
 static double token_bytes(const struct plan *p, const struct shape *s, size_t real_bytes) {
-    double row = 4.0 * s->D * (double)real_bytes + 3.0 * s->A * sizeof(float);
+    double whole = s->D * (double)real_bytes,
+           goes = p->config->precision.fp8_dispatch ? (double)low_row_bytes(s->D) : whole,
+           row = 2 * (goes + whole) + 3.0 * s->A * sizeof(float);
     return other_ranks(s, p->ep_size) * row * loader_capacity(p->config) * s->L *
            (double)p->config->grad_acc_steps;
 }
