@@ -106,7 +106,7 @@ ok $? 'ep 2: weights, and tokens on their way'
 # of 64 columns a code each and a scale, which takes 8 bytes with what pads it
 for way in '' engine.exchange=nccl; do
     plan 0 ./small.yaml --json parallelism.ep_size=2 $way && cp out plain && plan 0 ./small.yaml --json parallelism.ep_size=2 precision.fp8_dispatch=true $way &&
-        has 'abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (2 * (128 + 72) + 24)) - 1) < 1e-6 and m == json.load(open("plain"))["memory"]'
+        has 'abs(sent["tokens"] / (5 / 6 * 3 * 2 * 256 * (2 * (128 + 72) + 24)) - 1) < 1e-6 and d["memory"] == json.load(open("plain"))["memory"]'
     ok $? "precision.fp8_dispatch $way: fewer bytes on their way, the same memory"
 done
 plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 --link 3 && cp out plain && plan 0 ./small.yaml --json --ranks 2 parallelism.ep_size=2 --link 3 precision.fp8_dispatch=true &&
