@@ -188,6 +188,66 @@ static void check_exchange(const struct grid *g, const struct kind *k) {
     backend_close(be);
 }
 
+/* ---- what a recipe makes of such rows ---- */
+
+enum { TOKENS = 512, COLS = 256 };
+
+/* As a GPU keeps it. */
+static float bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits += 0x7fff + (bits >> 16 & 1), bits &= 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* fp8_block's first operand has the same blocks, and finds the same codes and scales again. */
+static void check_again(const float *x) {
+    static uint8_t codes[2][TOKENS * COLS];
+    static float scales[2][TOKENS * COLS / LOW_ROW_BLOCK], rows[TOKENS * COLS];
+    format_round(of_row, x, TOKENS, COLS, COLS, rows, COLS, codes[0], scales[0]);
+    for (int i = 0; i < TOKENS * COLS; i++) rows[i] = bf16(rows[i]);
+    format_round(of_row, rows, TOKENS, COLS, COLS, NULL, 0, codes[1], scales[1]);
+    tap_ok(memcmp(codes[0], codes[1], sizeof codes[0]) == 0 &&
+               memcmp(scales[0], scales[1], sizeof scales[0]) == 0,
+           "rounded again, rows of BF16 have the same codes and scales");
+}
+
+static double off(const float *x, const float *reference, size_t n) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < n; i++)
+        difference += pow((double)x[i] - (double)reference[i], 2), norm += pow(reference[i], 2);
+    return sqrt(difference / norm);
+}
+
+/* Gradients of weights, whose blocks run down the tokens, are rounded twice. */
+static void check_gradient(struct backend *be, const float *x, const float *dy, enum low low,
+                           const char *name) {
+    static float dw[3][COLS * COLS], rx[TOKENS * COLS], rdy[TOKENS * COLS];
+    define(rx, x, TOKENS, COLS), define(rdy, dy, TOKENS, COLS);
+    be->matmul_dw(be, dw[0], dy, x, TOKENS, COLS, COLS, 0);
+    be->low = low;
+    be->matmul_dw(be, dw[1], dy, x, TOKENS, COLS, COLS, 0);
+    be->matmul_dw(be, dw[2], rdy, rx, TOKENS, COLS, COLS, 0);
+    be->low = LOW_NONE;
+    double once = off(dw[1], dw[0], COLS * COLS), twice = off(dw[2], dw[0], COLS * COLS);
+    tap_ok(once > 0.03 && once < 0.04 && twice > once && twice < 0.055,
+           "%s: error of the weights' gradient %.4f, of rows that were rounded before %.4f", name,
+           once, twice);
+}
+
+static void check_recipes(const struct grid *g) {
+    static float x[TOKENS * COLS], dy[TOKENS * COLS];
+    struct backend *be = backend_open("cpu", g, NULL);
+    for (uint64_t i = 0; i < TOKENS * COLS; i++)
+        x[i] = bf16(random_normal(3, RANDOM_TEST, i)),
+        dy[i] = bf16(random_normal(4, RANDOM_TEST, i));
+    check_again(x);
+    check_gradient(be, x, dy, LOW_FP8_BLOCK, "fp8_block");
+    check_gradient(be, x, dy, LOW_MXFP8, "mxfp8");
+    backend_close(be);
+}
+
 /* ---- a model ---- */
 
 static struct backend real;
@@ -317,6 +377,7 @@ int main(int argc, char **argv) {
     grid_open(&g, MPI_COMM_WORLD, 1, ranks);
     for (int k = 0; k < N; k++)
         if (tap_wanted(argc, argv, k + 1, N)) check_exchange(&g, &kinds[k]);
+    if (ranks == 1) check_recipes(&g);
     grid_close(&g);
     if (!getenv("TEST_BACKEND") && ranks <= 2) {
         check_model(1, ranks);
