@@ -29,10 +29,10 @@ struct peer_order {
  * ids[N, A] ascending. There p[row] is the choice's, 0 where the row pads; and rows that one token
  * of another rank has there are chained by expert: chain[row] is the next one + 1, negative in all
  * but the first, 0 in the last; PEER_LONE where there is but one. In rows of this rank's own tokens
- * it is 0. sent[n] are added
- * to: tokens that went to each rank. All on the device; the ranks wait for each other, and what is
- * written to others is there after their next meeting. scratch: sort_scratch() bytes. N may be 0.
- * Row numbers count from where the layer's rows begin: stash says where that is on each rank. */
+ * it is 0. sent[n] are added to: tokens that went to each rank. All on the device; the ranks wait
+ * for each other, and what is written to others is there after their next meeting. scratch:
+ * sort_scratch() bytes. N may be 0. Row numbers count from where the layer's rows begin: stash says
+ * where that is on each rank. */
 void peer_rows(int32_t *offsets, int32_t *ends, int32_t *row_of, unsigned long long *sent,
                struct stash_place stash, struct peer_marks marks, struct peer_order order,
                struct peers boards, const int32_t *ids, const float *p, void *scratch, int N, int E,

@@ -112,13 +112,21 @@ static const int32_t *chain_of(const struct moe *m) {
 static void push(struct backend *be, struct moe *m, real_t *rows, const int32_t *bases,
                  const real_t *x, int N) {
     struct cuda_state *s = cuda_state(be);
-    (be->low_rows ? peer_push_low : peer_push)(s->real, at_all(be, rows), bases, x, m->row_of,
-                                               m->ids, N, m->s.E, m->s.A, m->s.D, s->peer->blocks,
-                                               s->stream);
+    const struct peers at = at_all(be, rows);
+    const int32_t *base = bases ? bases + be->grid->ep_rank : NULL;
+    if (be->low_rows)
+        peer_push_low(s->real, at, bases, x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
+                      s->peer->blocks, s->stream);
+    else
+        peer_push(s->real, at, bases, x, m->row_of, m->ids, N, m->s.E, m->s.A, m->s.D,
+                  s->peer->blocks, s->stream);
     peers_meet(s->peer->boards, s->stream);
-    (be->low_rows ? peer_repeat_low
-                  : peer_repeat)(s->real, rows, bases ? bases + be->grid->ep_rank : NULL,
-                                 chain_of(m), m->offsets, m->ends, m->n_local, m->s.D, s->stream);
+    if (be->low_rows)
+        peer_repeat_low(s->real, rows, base, chain_of(m), m->offsets, m->ends, m->n_local, m->s.D,
+                        s->stream);
+    else
+        peer_repeat(s->real, rows, base, chain_of(m), m->offsets, m->ends, m->n_local, m->s.D,
+                    s->stream);
 }
 
 static void dispatch(struct backend *be, struct moe *m, real_t *rows, const real_t *x,
