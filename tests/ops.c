@@ -513,8 +513,11 @@ static void test_round(struct test *t, const struct round *r) {
     t->worst = 0, t->where = "", t->bad = 0;
     test_experts(t, &q);
     tap_ok(t->bad == 0, "N %d, D %d, F %d, E %d, A %d: experts (%s): worst error %.1e (%s)", r->N,
-           r->D, r->F, r->E, r->A, t->s->be[1]->row_unit > 1 ? "grouped" : "one by one", t->worst,
-           t->where);
+           r->D, r->F, r->E, r->A,
+           t->s->be[1]->row_unit == 1                          ? "one by one"
+           : strstr(t->s->be[1]->engines, "not fused") != NULL ? "grouped, not fused"
+                                                               : "grouped",
+           t->worst, t->where);
     routed_free(t, &q);
     BOTH(backend_close(be));
 }
