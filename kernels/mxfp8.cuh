@@ -7,6 +7,7 @@
 /* Of a block: what its elements are multiplied by when they are written, and when they are read. */
 struct mxfp8_scale {
     float inverse, scale;
+    uint8_t code; /* of the scale in E8M0 */
 };
 
 /* amax / 448 up to a power of two, from 2^-127 to 2^127; NaN stays. */
@@ -14,12 +15,12 @@ static __device__ __forceinline__ mxfp8_scale mxfp8_scale_of(float amax) {
     const float quotient = __fdiv_rn(amax, 448.0f);
     const uint32_t bits = __float_as_uint(quotient), fraction = bits & 0x7fffff;
     uint32_t code = bits >> 23;
-    if (isnan(amax)) return {amax, amax};
+    if (isnan(amax)) return {amax, amax, 0xff};
     code +=
         code == 0 ? fraction > 1u << 22 : fraction != 0; /* below 2^-126 there is one bit less */
     code = min(code, 0xfeu);
     const float value = __uint_as_float(code == 0 ? 1u << 22 : code << 23);
-    return {__fdiv_rn(1.0f, value), value};
+    return {__fdiv_rn(1.0f, value), value, static_cast<uint8_t>(code)};
 }
 
 /* To the nearest E4M3 number, to even where there are two, 448 at most; NaN stays. Of fewer than

@@ -1,10 +1,13 @@
-/* kernels/mxfp8.h against the definition (src/backend/formats.h), bit for bit: every finite BF16
- * number, outliers, zeros, subnormals, infinities and NaNs; along rows and down columns, behind
- * others' rows, in place, where rows end within a block; and nothing written where none are. */
+/* kernels/mxfp8.h and mxfp8_pack.h against the definition (src/backend/formats.h), bit for bit:
+ * every finite BF16 number, outliers, zeros, subnormals, infinities and NaNs; along rows and down
+ * columns, behind others' rows, in place, where rows end within a block; scales where they belong;
+ * and nothing written where none are. */
 #include "config.h"
 #include "backend/formats.h"
 #include "grouped.h"
 #include "mxfp8.h"
+#include "mxfp8_pack.h"
+#include "mxfp8_tiles.h"
 
 enum { BEFORE = 96, AFTER = 64 };
 
@@ -89,10 +92,134 @@ static void check(const struct test *t, int down, int all) {
     memory_free(want);
 }
 
+/* ---- packed ---- */
+
+enum { MATRICES = 4, TAIL = 512, UNTOUCHED = 0xa5 };
+
+/* n matrices of `rows` rows, or (rows 0) of those that the offsets say, multiples of 128. */
+struct packed {
+    const char *text;
+    int n, rows, cols;
+    int32_t offsets[MATRICES + 1];
+};
+static const struct packed packs[] = {
+    {"every BF16 number", 1, 512, 128, {0}},
+    {"tokens that end within a block", 1, 173, 160, {0}},
+    {"one token", 1, 1, 32, {0}},
+    {"weights of three experts", 3, 96, 224, {0}},
+    {"weights in whole tiles", 2, 256, 384, {0}},
+    {"rows of experts, two without any", 4, 0, 96, {0, 128, 128, 512, 512}},
+    {"rows of experts in whole tiles", 3, 0, 256, {0, 256, 384, 512}}};
+
+/* One operand as it is expected. */
+struct wanted {
+    uint8_t *codes, *scales;
+    size_t n_codes, n_scales;
+};
+
+/* x[rows, cols] rounded along rows, or transposed and rounded down columns, behind what is there.
+ * Codes of NaN have no sign. */
+static void expect(struct wanted *w, const float *x, int rows, int cols, int down) {
+    int depth = down ? (int)mxfp8_whole((size_t)rows) : cols, lines = down ? cols : rows,
+        blocks = depth / MXFP8_BLOCK;
+    size_t n_elements = (size_t)lines * (size_t)depth, n;
+    float *v = memory_alloc_array(n_elements, sizeof *v),
+          *scales = memory_alloc_array((size_t)lines * (size_t)blocks, sizeof *scales);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++) v[down ? j * depth + i : i * depth + j] = x[i * cols + j];
+    format_round((struct format){E4M3, FORMAT_E8M0, 1, MXFP8_BLOCK}, v, lines, depth, (size_t)depth,
+                 v, (size_t)depth, w->codes + w->n_codes, scales);
+    for (size_t i = w->n_codes; i < w->n_codes + n_elements; i++)
+        if ((w->codes[i] & 0x7f) == 0x7f) w->codes[i] = 0x7f;
+    w->n_codes += n_elements;
+    struct scale_place *places = scale_places(lines, depth, &n);
+    for (size_t i = 0; i < n; i++)
+        w->scales[w->n_scales++] =
+            places[i].row < 0 ? 0 : e8m0_encode(scales[places[i].row * blocks + places[i].block]);
+    memory_free(places);
+    memory_free(scales);
+    memory_free(v);
+}
+
+/* Bytes that differ from those expected, or that were written behind them. */
+static size_t different(const struct both *got, const uint8_t *want, size_t n) {
+    const uint8_t *b = got->host;
+    size_t wrong = 0;
+    for (size_t i = 0; i < got->bytes; i++) wrong += b[i] != (i < n ? want[i] : UNTOUCHED);
+    return wrong;
+}
+
+static struct both untouched(size_t bytes) {
+    struct both b = both_new(bytes + TAIL);
+    memset(b.host, UNTOUCHED, b.bytes);
+    both_put(b);
+    return b;
+}
+
+static void check_packed(const struct packed *t, int all) {
+    int total = t->rows ? t->n * t->rows : t->offsets[t->n];
+    size_t elements = (size_t)total * (size_t)t->cols, most = 2 * elements + 65536,
+           wrong[2][2] = {{0}};
+    struct test numbers = {.rows = total, .cols = t->cols};
+    struct both x = both_new(elements * sizeof(half_t)), offsets = both_new(sizeof t->offsets),
+                got[2][2]; /* by row, by column; codes, scales */
+    struct wanted want[2];
+    float *values = memory_alloc_array(elements, sizeof *values);
+    fill(x.host, &numbers, all);
+    memcpy(offsets.host, t->offsets, sizeof t->offsets);
+    for (size_t i = 0; i < elements; i++) values[i] = to_float(((half_t *)x.host)[i]);
+    both_put(x);
+    both_put(offsets);
+    for (int down = 0; down < 2; down++) {
+        want[down] = (struct wanted){memory_alloc(most), memory_alloc(most), 0, 0};
+        for (int e = 0; e < t->n; e++) {
+            int first = t->rows ? e * t->rows : t->offsets[e],
+                rows = t->rows ? t->rows : t->offsets[e + 1] - first;
+            expect(&want[down], values + (size_t)first * (size_t)t->cols, rows, t->cols, down);
+        }
+        got[down][0] = untouched(want[down].n_codes), got[down][1] = untouched(want[down].n_scales);
+    }
+    struct mxfp8_set set = {
+        .offsets = t->rows ? NULL : offsets.device, .n = t->n, .rows = t->rows ? t->rows : total};
+    struct mxfp8_matrix out[2], none = {NULL, NULL};
+    for (int down = 0; down < 2; down++)
+        out[down] = (struct mxfp8_matrix){got[down][0].device, got[down][1].device};
+    for (int alone = 0; alone < 2; alone++) { /* both at once, then each by itself */
+        if (alone) {
+            mxfp8_pack(out[0], none, x.device, set, t->cols, 0);
+            mxfp8_pack(none, out[1], x.device, set, t->cols, 0);
+        } else {
+            mxfp8_pack(out[0], out[1], x.device, set, t->cols, 0);
+        }
+        cuda(cudaDeviceSynchronize());
+        for (int down = 0; down < 2; down++)
+            for (int k = 0; k < 2; k++) {
+                both_get(got[down][k]);
+                wrong[down][k] += different(&got[down][k], k ? want[down].scales : want[down].codes,
+                                            k ? want[down].n_scales : want[down].n_codes);
+                memset(got[down][k].host, UNTOUCHED, got[down][k].bytes);
+                both_put(got[down][k]);
+            }
+    }
+    for (int down = 0; down < 2; down++) {
+        tap_ok(wrong[down][0] == 0 && wrong[down][1] == 0,
+               "packed, %s, %s: %zu of %zu codes and %zu of %zu scales are not those of formats.h",
+               t->text, down ? "transposed" : "by row", wrong[down][0], want[down].n_codes,
+               wrong[down][1], want[down].n_scales);
+        for (int k = 0; k < 2; k++) both_free(got[down][k]);
+        memory_free(want[down].codes);
+        memory_free(want[down].scales);
+    }
+    both_free(x);
+    both_free(offsets);
+    memory_free(values);
+}
+
 int main(int argc, char **argv) {
     tap_open(&argc, &argv);
     if (!getenv("TEST_BACKEND")) tap_skip_all("needs a GPU");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         for (int down = 0; down < 2; down++) check(&tests[i], down, i == 0);
+    for (size_t i = 0; i < sizeof packs / sizeof *packs; i++) check_packed(&packs[i], i == 0);
     return tap_close();
 }
