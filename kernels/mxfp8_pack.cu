@@ -2,8 +2,7 @@
  * reads them once. For rows a thread has 32 values of a row, for columns 32 of a column, through
  * shared memory. Where a matrix ends there are zeros, whose scales are 0. */
 #include "mxfp8_pack.h"
-#include "fp8.cuh"
-#include "mxfp8.cuh"
+#include "mxfp8_block.cuh"
 #include "vector.cuh"
 
 namespace {
@@ -48,24 +47,6 @@ __device__ place place_of(const mxfp8_set &set, int tile) {
     return p;
 }
 
-/* The codes of 32 values, and their scale. */
-__device__ __forceinline__ uint8_t pack(uint32_t (&codes)[BLOCK / 4], const float (&v)[BLOCK]) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < BLOCK; i++) most = max(most, magnitude(v[i]));
-    const mxfp8_scale s = mxfp8_scale_of(__uint_as_float(most));
-#pragma unroll
-    for (int i = 0; i < BLOCK / 4; i++)
-        codes[i] = fp8_four(__fmul_rn(v[4 * i], s.inverse), __fmul_rn(v[4 * i + 1], s.inverse),
-                            __fmul_rn(v[4 * i + 2], s.inverse), __fmul_rn(v[4 * i + 3], s.inverse));
-    return s.code;
-}
-
-__device__ __forceinline__ void store_codes(uint8_t *to, const uint32_t (&c)[BLOCK / 4]) {
-    reinterpret_cast<uint4 *>(to)[0] = {c[0], c[1], c[2], c[3]};
-    reinterpret_cast<uint4 *>(to)[1] = {c[4], c[5], c[6], c[7]};
-}
-
 __global__ void __launch_bounds__(THREADS)
     of_tiles(const mxfp8_matrix by_row, const mxfp8_matrix by_col, const bf16 *x,
              const mxfp8_set set, int cols) {
@@ -74,7 +55,6 @@ __global__ void __launch_bounds__(THREADS)
     const int first_col = blockIdx.y * SIDE;
     const size_t tiles_a_row = mxfp8_tiles(cols);
     float v[BLOCK];
-    uint32_t codes[BLOCK / 4];
     {
         const int row = threadIdx.x / BLOCKS, block = threadIdx.x % BLOCKS,
                   col = first_col + block * BLOCK;
@@ -89,10 +69,10 @@ __global__ void __launch_bounds__(THREADS)
             *reinterpret_cast<uint4 *>(&tile[row][block * WORDS + 4 * i]) = eight;
         }
         if (by_row.codes) {
-            const uint8_t scale = pack(codes, v);
+            const mxfp8_codes_of_block b = mxfp8_pack_block(v);
             const size_t at = (p.first + p.tile) * tiles_a_row + blockIdx.y;
-            if (there) store_codes(by_row.codes + (p.row + row) * cols + col, codes);
-            by_row.scales[at * MXFP8_TILE_BYTES + mxfp8_scale_at(row, block, SIDE)] = scale;
+            if (there) mxfp8_store_codes(by_row.codes + (p.row + row) * cols + col, b);
+            by_row.scales[at * MXFP8_TILE_BYTES + mxfp8_scale_at(row, block, SIDE)] = b.scale;
         }
     }
     if (!by_col.codes) return;
@@ -101,14 +81,13 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < BLOCK; i++)
         v[i] = __bfloat162float(reinterpret_cast<const bf16 *>(tile[row + i])[col]);
-    const uint8_t scale = pack(codes, v);
+    const mxfp8_codes_of_block b = mxfp8_pack_block(v);
     const size_t wide = mxfp8_tiles(p.rows),
                  at = p.first * tiles_a_row + blockIdx.y * wide + p.tile;
     if (first_col + col < cols && row < p.end)
-        store_codes(by_col.codes + p.start * cols + (first_col + col) * p.rows + p.tile * SIDE +
-                        row,
-                    codes);
-    by_col.scales[at * MXFP8_TILE_BYTES + mxfp8_scale_at(col, block, SIDE)] = scale;
+        mxfp8_store_codes(
+            by_col.codes + p.start * cols + (first_col + col) * p.rows + p.tile * SIDE + row, b);
+    by_col.scales[at * MXFP8_TILE_BYTES + mxfp8_scale_at(col, block, SIDE)] = b.scale;
 }
 
 } // namespace

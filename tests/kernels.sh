@@ -1,6 +1,6 @@
 #!/bin/sh
 # The compiler's word on the grouped kernels for sm_90a: nothing in local memory, no product serialised (C75..), both of which
-# would be right and slow. NVCC from make; skipped without it.
+# would be right and slow; and on those for Blackwell, which have never run. NVCC from make; skipped without it.
 srcdir=$(cd "${srcdir:-.}" && pwd)
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,4 +24,15 @@ compiled grouped_fp8.cu 'those in eight bits' grouped_fp8_kernel 4
 "$NVCC" -gencode=arch=compute_80,code=sm_80 -std=c++17 -I"$srcdir/kernels" -Xcompiler -Wall -Werror all-warnings -c -o "$work/quantise.o" \
     "$srcdir/kernels/quantise.cu" >"$work/said" 2>&1
 ok $? 'what rounds to eight bits compiles for GPUs that have no such instruction'
+blackwell() { # FILE TEXT
+    "$NVCC" -gencode=arch=compute_100a,code=sm_100a -std=c++17 -I"$srcdir/kernels" -Xcompiler -Wall -Werror all-warnings -Xptxas -v -c -o "$work/blackwell.o" \
+        "$srcdir/kernels/$1" >"$work/said" 2>&1
+    ok $? "$2 compiles for sm_100a"
+    grep -q 'Used [1-9][0-9]* registers' "$work/said" && ! grep 'bytes spill' "$work/said" | grep -qv ' 0 bytes spill stores, 0 bytes spill loads'
+    ok $? "$2: no register is spilled"
+}
+blackwell mxfp8_pack.cu 'what writes MXFP8'
+blackwell mxfp8_up.cu 'gate and up in MXFP8'
+grep -A 3 'Compiling entry function.*of_tiles' "$work/said" | grep -q 'Used 1[0-9][0-9] registers'
+ok $? 'gate and up in MXFP8: with code in it'
 echo "1..$n"

@@ -298,7 +298,7 @@ int main(int argc, char **argv) {
     int capability = backend_capability(name ? name : "cpu", &g);
     for (enum low low = LOW_FP8_BLOCK; low <= LOW_MXFP8; low++)
         for (int low_z = 0; low_z < 2; low_z++)
-            if (backend_low_way(capability, low) != LOW_LACKING) check_recipe(&g, low, low_z);
+            if (backend_low_way(capability, low, 0) != LOW_LACKING) check_recipe(&g, low, low_z);
     grid_close(&g);
     tap_ok(memory_live() == 0, "all memory is freed");
     return tap_close();

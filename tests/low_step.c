@@ -445,7 +445,9 @@ static void check_decks(void) {
     check_settled("recipe: mxfp8, emulate: true", 0, PRECISION_MXFP8, NULL);
     check_settled("recipe: mxfp8", 90, PRECISION_MXFP8, "precision.recipe=fp8_block is fast");
     check_settled("recipe: mxfp8, emulate: true", 80, PRECISION_MXFP8, NULL);
-    check_settled("recipe: auto8", 100, PRECISION_MXFP8, "by auto8");
+    check_settled("recipe: mxfp8", 100, PRECISION_MXFP8, NULL);
+    check_settled("recipe: auto8", 100, PRECISION_MXFP8, NULL);
+    check_settled("recipe: fp8_block", 100, PRECISION_FP8_BLOCK, "precision.recipe=bf16");
     check_settled("recipe: fp8_block, emulate: true", 0, PRECISION_FP8_BLOCK, NULL);
     check_settled("recipe: fp8_block", 80, PRECISION_FP8_BLOCK, "precision.recipe=bf16");
     check_settled("recipe: auto8", 0, PRECISION_AUTO8, "bf16");

@@ -177,6 +177,26 @@ plan 0 ./wide.yaml --json && cp out bf16 && plan 0 ./wide.yaml --json precision.
 ok $? 'mxfp8 emulated on a GPU: copies of weights, rooms for operands'
 plan 0 ./wide.yaml --json precision.recipe=mxfp8 precision.emulate=true engine.experts=cublaslt && plan 0 ./wide.yaml --json precision.recipe=mxfp8 precision.emulate=true model.intermediate_size=96
 ok $? 'by a product an expert, and where the grouped kernels do not serve'
+# As such, on another GPU: a byte for a weight and 1/32 in scales, in both orders; rows at multiples of 128, 896 of them, rooms for 2F
+# of them twice and for D.
+mxfp8='precision.recipe=mxfp8 --capability 10.0'
+# shellcheck disable=SC2086 # several words
+plan 0 ./wide.yaml --json $mxfp8 &&
+    has '[m["eight_bits"] == 2 * 2 * 245760 * 33 / 32 and m["workspace"] - b["workspace"] == 896 * (2 * 256 + 128) * 33 / 32 and m["experts"] == (2 * 256 + 128 + 128) * 896 * 2 for b in [json.load(open("bf16"))["memory"]["optimizer"]]][0]'
+ok $? 'mxfp8 on GPUs of compute capability 10.0'
+# Tiles of scales are whole: with F 96 gate and up have 192 rows, two tiles of them, down 96 columns, one.
+# shellcheck disable=SC2086
+plan 0 ./wide.yaml --json $mxfp8 model.intermediate_size=96 && has 'm["eight_bits"] == 2 * 2 * ((256 + 128 + 4 * 192 + 4 * 96) * 128 + (2 + 1 + 4 * 2 + 4) * 512)'
+ok $? 'in whole tiles of scales'
+# shellcheck disable=SC2086
+plan 0 ./wide.yaml $mxfp8 && grep -q '^eight bits  *mxfp8, by cuBLASLt: compiled, never run before, in layers 0 to 1 of 0 to 1$' out &&
+    plan 0 ./wide.yaml precision.recipe=auto8 --capability 10.3 && grep -q '^eight bits  *mxfp8, by cuBLASLt' out &&
+    plan 0 ./wide.yaml --json $mxfp8 precision.emulate=true && has 'm["eight_bits"] == 2 * 4 * 245760' &&
+    plan 0 ./wide.yaml $mxfp8 precision.emulate=true && grep -q '^eight bits  *mxfp8, emulated, ' out
+ok $? 'auto8 is mxfp8 there; it is emulated when that is asked for'
+# shellcheck disable=SC2086
+plan 0 ./wide.yaml $mxfp8 engine.experts=grouped && refused 78 'engine.experts: grouped: model.intermediate_size must be a multiple of 128 in mxfp8' ./wide.yaml $mxfp8 engine.experts=grouped model.intermediate_size=96
+refused 78 "precision.recipe is 'fp8_block', which this version does not compute on GPUs of compute capability 10.0: precision.recipe=bf16 is fast there" ./wide.yaml $eight --capability 10.0
 # with layers that stay out of the recipe, activations in eight bits are for one rank's experts alone
 stay="L1_8x7B_ep --ranks 2 $eight precision.first_layers_bf16=1 parallelism.dp_size=2 parallelism.ep_size=1 model.num_hidden_layers=8"
 # shellcheck disable=SC2086 # several words
@@ -287,6 +307,9 @@ refused 64 'plan: --gpu-memory: the deck asks for backend: cpu' ./small.yaml --g
 refused 64 'plan: --tflops: the deck asks for backend: cpu' ./small.yaml --tflops 500 backend=cpu
 refused 64 "plan: --network: 'fast' is no number of GB/s" ./small.yaml --network fast
 refused 64 "plan: --node-ranks: '0' is no number of ranks" ./small.yaml --node-ranks 0
+for capability in 9.05 sm_90 0; do
+    refused 64 "plan: --capability: '$capability' is no compute capability, as 9.0 is one" ./small.yaml --capability "$capability"
+done
 refused 78 'parallelism.ep_size: 2 does not divide the 3 ranks of this job' ./small.yaml --ranks 3 parallelism.ep_size=2
 refused 78 'model.hidden_size is 36: on a GPU it must be a multiple of 8' ./small.yaml model.hidden_size=36 model.head_dim=16
 why='it has no sliding window here'

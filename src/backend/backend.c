@@ -45,8 +45,8 @@ int backend_capability(const char *name, const struct grid *g) {
     return 0;
 }
 
-enum low_way backend_low_way(int capability, enum low low) {
-    return capability ? cuda_low_way(capability, low) : LOW_EMULATED;
+enum low_way backend_low_way(int capability, enum low low, int emulate) {
+    return capability ? cuda_low_way(capability, low, emulate) : LOW_EMULATED;
 }
 
 /* Threads of this rank: OMP_NUM_THREADS if it is set, else its share of the node's processors:

@@ -139,10 +139,11 @@ struct work {
     int longest; /* of them of a document, usually; 0: any number */
     int D, F, E, A, V;
     struct attention_shape attention;
-    double theta; /* of RoPE */
-    int backward; /* 0: forward passes only */
-    int beside;   /* 1: there will be work beside */
-    enum low low; /* the recipe that `low` of the backend will ask for */
+    double theta;     /* of RoPE */
+    int backward;     /* 0: forward passes only */
+    int beside;       /* 1: there will be work beside */
+    enum low low;     /* the recipe that `low` of the backend will ask for */
+    enum low_way way; /* how it is computed, on a GPU: the backend's */
 };
 
 /* A part of a micro-batch's work that a backend may record and replay: it is the same whenever all
@@ -269,8 +270,8 @@ struct backend {
      * 0. */
     void (*low_weights)(struct backend *be, void *copies, const real_t *w, int n, int N, int K);
     /* What the recipe in `low` does to an operand, added to sums[N_LOW_SUMS] (low_sums.h), FP64,
-     * fixed order. Not to be recorded. Where h and dz lie there in eight bits alone (LOW_FAST) they
-     * are made again from z as it is kept. */
+     * fixed order. Not to be recorded. Where h and dz lie there in eight bits alone (by LOW_FAST
+     * in fp8_block) they are made again from z as it is kept. */
     void (*low_statistics)(struct backend *be, double *sums, struct low_operand o);
 
     /* ---- math ---- */
@@ -447,6 +448,8 @@ struct backend_options {
     enum exchange_engine collectives; /* beside other work */
     int deterministic;                /* same bits run to run, also where that is slower */
     int fp32;                         /* compute in FP32 also where BF16 is usual */
+    int emulate;                      /* products in eight bits by others, also where they are fast;
+                                         where there are none of the recipe it is of no account */
     int no_graph;                     /* do not record work */
     int unfused;                      /* grouped kernels leave activations to passes of their own */
     int communication_sms; /* multiprocessors that products leave to communication beside them,
@@ -466,8 +469,8 @@ char *backend_refusal(const char *name, const struct grid *g);
  * refusal; 0 on the CPU. */
 int backend_capability(const char *name, const struct grid *g);
 
-/* How devices of this capability, 0: the CPU, compute in a recipe. */
-enum low_way backend_low_way(int capability, enum low low);
+/* How devices of this capability, 0: the CPU, compute in a recipe, with this option. */
+enum low_way backend_low_way(int capability, enum low low, int emulate);
 
 /* Opens the backend of this name ("cpu", "cuda") on the grid, which is borrowed; options NULL: all
  * 0. Collective over world; the caller has asked for refusals. */

@@ -35,7 +35,8 @@ struct count {
     uintptr_t next;
     enum count_kind kind; /* of who asks now */
     const char *attention;
-    enum low low;
+    int capability;
+    struct work work;                                               /* what was reserved */
     struct moe *(*moe_new)(struct backend *be, struct moe_shape s); /* the real one's */
 };
 
@@ -98,6 +99,7 @@ static void alloc_pull(struct backend *be) {
 static void reserve_cuda(struct backend *be, struct work w) {
     struct count *c = be->state;
     char why[200];
+    w.way = cuda_low_way(c->capability, w.low, c->options.emulate);
     int cudnn = BUILD_MAY_HAVE_CUDNN && c->options.attention != ATTENTION_OWN &&
                 cuda_cudnn_serves(&w, be->real_bytes, &c->options, why, sizeof why);
     int grouped = cuda_grouped_serves(&w, be->real_bytes, &c->options, why, sizeof why);
@@ -106,8 +108,8 @@ static void reserve_cuda(struct backend *be, struct work w) {
     struct cuda_rooms rooms =
         cuda_rooms_of(&w, be->real_bytes, attention > experts ? attention : experts);
     c->attention = cudnn ? "cudnn" : "own";
-    c->low = w.low;
-    be->row_unit = cuda_row_unit(grouped, w.low);
+    c->work = w;
+    be->row_unit = cuda_row_unit(grouped, w.low, w.way);
     be->stashes = cuda_stashes(grouped, &c->options, be->grid->ep_size);
     c->kind = COUNT_WORKSPACE;
     for (int i = 0; i < N_CUDA_ROOMS; i++)
@@ -118,6 +120,9 @@ static void reserve_cuda(struct backend *be, struct work w) {
     struct cuda_emulate_rooms emulate = cuda_emulate_rooms_of(&w, grouped, be->grid->ep_size);
     for (int i = 0; i < 2; i++)
         if (emulate.bytes[i]) alloc(be, emulate.bytes[i]);
+    struct cuda_mxfp8_rooms mxfp8 = cuda_mxfp8_rooms_of(&w, be->grid->ep_size);
+    for (int i = 0; i < N_CUDA_MXFP8_ROOMS; i++)
+        if (mxfp8.bytes[i]) alloc(be, mxfp8.bytes[i]);
     c->peer = be->grid->ep_size > 1 && cuda_peer_serves(&w, be->grid, &c->options, why, sizeof why);
     c->kind = COUNT_EXCHANGE;
     if (c->peer)
@@ -155,11 +160,11 @@ static void moe_stash_cuda(struct backend *be, struct moe *m, struct stash s) {
 }
 
 static size_t low_bytes_cuda(struct backend *be, int n, int N, int K) {
-    return cuda_low_bytes(((struct count *)be->state)->low, n, N, K);
+    return cuda_low_bytes(&((struct count *)be->state)->work, n, N, K);
 }
 
 static size_t low_z_bytes_cuda(struct backend *be, size_t R, int F) {
-    return cuda_low_z_bytes(be, ((struct count *)be->state)->low, R, F);
+    return cuda_low_z_bytes(be, ((struct count *)be->state)->work.low, R, F);
 }
 
 static void moe_free_cuda(struct backend *be, struct moe *m) {
@@ -198,12 +203,13 @@ static void count_close(struct backend *be) {
     memory_free(c);
 }
 
-struct backend *count_open(const char *name, const struct grid *g,
-                           const struct backend_options *o) {
+struct backend *count_open(const char *name, const struct grid *g, const struct backend_options *o,
+                           int capability) {
     struct backend *be = memory_alloc(sizeof *be);
     struct count *c = be->state = memory_alloc(sizeof *c);
     c->cuda = strcmp(name, "cuda") == 0;
     c->options = *o;
+    c->capability = capability;
     c->next = FIRST_ADDRESS;
     be->name = name;
     be->grid = g;

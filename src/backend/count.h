@@ -10,8 +10,9 @@
 enum count_kind { COUNT_MODEL, COUNT_EXCHANGE, COUNT_WORKSPACE, N_COUNT_KINDS };
 
 /* "cpu" or "cuda", also where this build has no CUDA; of g only the sizes and this rank's place are
- * looked at. backend_close closes it. */
-struct backend *count_open(const char *name, const struct grid *g, const struct backend_options *o);
+ * looked at. capability: that of GPUs. backend_close closes it. */
+struct backend *count_open(const char *name, const struct grid *g, const struct backend_options *o,
+                           int capability);
 
 /* Bytes of the model's array that begins at p, the first time; 0 then, and for NULL. */
 size_t count_take(struct backend *be, const void *p);

@@ -1,7 +1,6 @@
 /* The CUDA backend: its device, its streams, and the table put together. */
 #include "config.h"
 #include "backend/cuda.h"
-#include "backend/cuda_emulate.h"
 #include "base/memory.h"
 #include "device.h"
 #include <assert.h>
@@ -92,12 +91,17 @@ static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
     assert(!s->scratch);
     s->work = w;
-    s->way = w.low == LOW_NONE ? LOW_LACKING : cuda_low_way(cuda_capability(be->grid), w.low);
+    s->work.way = w.way = cuda_low_way(cuda_capability(be->grid), w.low, s->options.emulate);
+    s->eight = w.low == LOW_FP8_BLOCK ? &cuda_fp8
+               : w.low == LOW_NONE    ? NULL
+               : w.way == LOW_FAST    ? &cuda_mxfp8
+                                      : &cuda_emulated;
     check_sizes(be, &w);
     cuda_attention_reserve(be);
     cuda_experts_reserve(be);
     cuda_low_reserve(be);
     cuda_emulate_reserve(be);
+    cuda_mxfp8_reserve(be);
     size_t attention = cuda_attention_scratch(be),
            experts = cuda_experts_scratch(&w, s->grouped != NULL, be->grid->ep_size);
     struct cuda_rooms rooms =
@@ -146,6 +150,7 @@ static void cuda_close(struct backend *be) {
     cuda_attention_close(be);
     cuda_low_close(be);
     cuda_emulate_close(be);
+    cuda_mxfp8_close(be);
     cuda_experts_close(be);
     cuda_exchange_close(be);
     void *const all[] = {s->scratch, s->logits, s->dlogits, s->losses, s->rope};

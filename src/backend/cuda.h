@@ -34,9 +34,11 @@ struct cuda_state {
     int product_sms;                  /* multiprocessors of products; 0: all; cuda_beside.c */
     struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
     const struct cuda_products *products; /* of the experts' engine */
-    enum low_way way;                     /* of work.low, if any */
-    struct cuda_low *low;                 /* cuda_low.c; NULL: nothing is in eight bits */
-    void *emulated[2];                    /* cuda_emulate.c: rounded operands; NULL: nothing is */
+    const struct cuda_eight *eight;       /* the recipe's, if any */
+    struct cuda_low *low;                 /* cuda_low.c; NULL: not the way */
+    void *emulated[2];                    /* cuda_emulate.c: rounded operands; NULL: not the way */
+    void *mxfp8[N_CUDA_MXFP8_ROOMS];      /* cuda_mxfp8.c: operands; NULL: not the way */
+    struct mxfp8_up *mxfp8_up;            /* gate and up by it; NULL: a product an expert */
     struct cuda_graphs *graphs;           /* cuda_graph.c */
     void *scratch;                        /* of one call at a time on the main stream */
     float *logits, *staged; /* [chunk, V] of the head; FP32 on its way to the compute type */
@@ -141,29 +143,46 @@ struct grouped_rows;
 struct grouped_rows cuda_grouped_rows(const struct backend *be, const struct cuda_rows *r);
 struct grouped_rows cuda_stashed_rows(const struct backend *be, const struct cuda_rows *r);
 
-/* The same in eight bits, for be->low, and projections, where units for it serve (s->low). */
+/* The same in eight bits, for be->low, and projections, by one way; arrays as in backend.h, weights
+ * as `weights` made copies of them. What is left in rooms by down_backward serves the up_backward
+ * that follows. */
+struct cuda_eight {
+    void (*weights)(struct backend *be, void *copies, const real_t *w, int n, int N, int K);
+    void (*up)(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,
+               const real_t *rows, const real_t *up);
+    void (*down)(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
+                 const real_t *down);
+    void (*down_backward)(struct backend *be, const struct cuda_rows *r, real_t *dz, float *dp_rows,
+                          struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
+                          const real_t *down);
+    void (*up_backward)(struct backend *be, const struct cuda_rows *r, real_t *drows,
+                        struct gradient dup, const real_t *dz, const real_t *rows,
+                        const real_t *up);
+    void (*matmul)(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
+                   int D);
+    void (*matmul_dx)(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
+                      int M, int D);
+    void (*matmul_dw)(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
+                      int M, int D, int accumulate);
+};
+/* fp8_block by the grouped kernels; MXFP8 by products in BF16, and by cuBLASLt. */
+extern const struct cuda_eight cuda_fp8, cuda_emulated, cuda_mxfp8;
+/* What each of them needs, where it is the way; after cuda_experts_reserve. The second may refuse,
+ * collective over world. */
+void cuda_low_reserve(struct backend *be);
+void cuda_low_close(struct backend *be);
+void cuda_emulate_reserve(struct backend *be);
+void cuda_emulate_close(struct backend *be);
+void cuda_mxfp8_reserve(struct backend *be);
+void cuda_mxfp8_close(struct backend *be);
+/* h of a layer in BF16: o where it lies there, else made again of z in a room. */
+const real_t *cuda_mxfp8_h(struct backend *be, const struct cuda_rows *r, const real_t *z,
+                           const real_t *h);
 void cuda_fill_low(struct backend *be);
 void cuda_fill_statistics(struct backend *be);
 /* What a layer, or a stash, has of z: in BF16 or in eight bits. */
 struct fp8_z;
 struct fp8_z cuda_low_kept_z(const struct backend *be, const real_t *z, const struct cuda_rows *r);
-void cuda_low_reserve(struct backend *be); /* after cuda_experts_reserve */
-void cuda_low_close(struct backend *be);
-void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,
-                 const real_t *rows, const real_t *up);
-void cuda_low_down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
-                   const real_t *down);
-void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float *dp_rows,
-                            struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
-                            const real_t *down);
-void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
-                          struct gradient dup, const real_t *rows, const real_t *up);
-void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
-                     int D);
-void cuda_low_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
-                        int M, int D);
-void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
-                        int M, int D, int accumulate);
 
 /* Waits for the main stream; counted. */
 void cuda_wait(struct backend *be);
@@ -174,6 +193,15 @@ void cuda_wait(struct backend *be);
 enum { CUDA_NO_TRANSPOSE, CUDA_TRANSPOSE };
 void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K, const void *a,
                const void *b, float beta, void *c, int c_fp32);
+
+/* c[M, N] = a b^T + beta c from a[M, K] and b[N, K] in MXFP8, on compute capability 10.0 and later;
+ * c in BF16 or FP32, else as above. K is a multiple of 32. */
+struct mxfp8_matrix;
+void cuda_gemm_mxfp8(struct backend *be, int way, int M, int N, int K, struct mxfp8_matrix a,
+                     struct mxfp8_matrix b, float beta, void *c, int c_fp32);
+/* 1: cuBLASLt has an algorithm for it. */
+int cuda_gemm_mxfp8_serves(struct backend *be, int M, int N, int K, struct mxfp8_matrix a,
+                           struct mxfp8_matrix b, void *c, int c_fp32);
 
 /* Between fork and join the sides' work runs beside each other, after what lay on the main stream
  * before and before what comes after. */

@@ -1,7 +1,6 @@
 /* Embedding, RMSNorm, RoPE, products: the kernels' host functions behind the table. */
 #include "config.h"
 #include "backend/cuda.h"
-#include "backend/cuda_emulate.h"
 #include "embed.h"
 #include "norm.h"
 #include "rope.h"
@@ -41,10 +40,8 @@ static void rope(struct backend *be, real_t *qkv, const int32_t *positions,
 
 static void matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
                    int D) {
-    if (be->low != LOW_NONE && !cuda_state(be)->low)
-        cuda_emulate_matmul(be, y, x, w, N, M, D);
-    else if (be->low != LOW_NONE)
-        cuda_low_matmul(be, y, x, w, N, M, D);
+    if (be->low != LOW_NONE)
+        cuda_state(be)->eight->matmul(be, y, x, w, N, M, D);
     else
         cuda_gemm(be, 0, CUDA_NO_TRANSPOSE, CUDA_TRANSPOSE, N, M, D, x, w, 0, y, /*c_fp32=*/0);
 }
@@ -52,10 +49,8 @@ static void matmul(struct backend *be, real_t *y, const real_t *x, const real_t 
 static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
                       int M, int D, int accumulate) {
     assert(be->low == LOW_NONE || !accumulate); /* nobody adds to it in eight bits */
-    if (be->low != LOW_NONE && !cuda_state(be)->low)
-        cuda_emulate_matmul_dx(be, dx, dy, w, N, M, D);
-    else if (be->low != LOW_NONE)
-        cuda_low_matmul_dx(be, dx, dy, w, N, M, D);
+    if (be->low != LOW_NONE)
+        cuda_state(be)->eight->matmul_dx(be, dx, dy, w, N, M, D);
     else
         cuda_gemm(be, 0, CUDA_NO_TRANSPOSE, CUDA_NO_TRANSPOSE, N, D, M, dy, w, accumulate ? 1 : 0,
                   dx,
@@ -64,10 +59,8 @@ static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const re
 
 static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
                       int M, int D, int accumulate) {
-    if (be->low != LOW_NONE && !cuda_state(be)->low)
-        cuda_emulate_matmul_dw(be, dw, dy, x, N, M, D, accumulate);
-    else if (be->low != LOW_NONE)
-        cuda_low_matmul_dw(be, dw, dy, x, N, M, D, accumulate);
+    if (be->low != LOW_NONE)
+        cuda_state(be)->eight->matmul_dw(be, dw, dy, x, N, M, D, accumulate);
     else
         cuda_gemm(be, 0, CUDA_TRANSPOSE, CUDA_NO_TRANSPOSE, M, D, N, dy, x, accumulate ? 1 : 0, dw,
                   /*c_fp32=*/1);

@@ -1,8 +1,7 @@
 /* The experts: the choice between two engines (cuda_grouped.c, cuda_each.c), and their products in
- * the compute type, in eight bits, or emulated. */
+ * the compute type, or in eight bits by one of three ways. */
 #include "config.h"
 #include "backend/cuda.h"
-#include "backend/cuda_emulate.h"
 #include "base/log.h"
 #include "grouped_gemm.h"
 
@@ -11,10 +10,8 @@ static void experts_up(struct backend *be, struct moe *m, real_t *z, real_t *h, 
     struct cuda_rows r = cuda_moe_rows(be, m);
     if (be->low == LOW_NONE)
         cuda_state(be)->products->up(be, &r, z, h, rows, up);
-    else if (cuda_state(be)->low)
-        cuda_low_up(be, &r, z, h, rows, up);
     else
-        cuda_emulate_up(be, &r, z, h, rows, up);
+        cuda_state(be)->eight->up(be, &r, z, h, rows, up);
 }
 
 static void experts_down(struct backend *be, struct moe *m, real_t *y, const real_t *h,
@@ -22,10 +19,8 @@ static void experts_down(struct backend *be, struct moe *m, real_t *y, const rea
     struct cuda_rows r = cuda_moe_rows(be, m);
     if (be->low == LOW_NONE)
         cuda_state(be)->products->down(be, &r, y, h, down);
-    else if (cuda_state(be)->low)
-        cuda_low_down(be, &r, y, h, down);
     else
-        cuda_emulate_down(be, &r, y, h, down);
+        cuda_state(be)->eight->down(be, &r, y, h, down);
 }
 
 static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz, float *dp_rows,
@@ -36,10 +31,8 @@ static void experts_down_backward(struct backend *be, struct moe *m, real_t *dz,
     if (be->low == LOW_NONE) {
         p->down_gradient(be, &r, dz, h, dp_rows, dy, z, down);
         p->down_weights(be, &r, ddown, dy, h);
-    } else if (cuda_state(be)->low) {
-        cuda_low_down_backward(be, &r, dp_rows, ddown, dy, z, h, down);
     } else {
-        cuda_emulate_down_backward(be, &r, dz, dp_rows, ddown, dy, z, h, down);
+        cuda_state(be)->eight->down_backward(be, &r, dz, dp_rows, ddown, dy, z, h, down);
     }
 }
 
@@ -51,10 +44,8 @@ static void experts_up_backward(struct backend *be, struct moe *m, real_t *drows
     if (be->low == LOW_NONE) {
         p->up_gradient(be, &r, drows, dz, up);
         p->up_weights(be, &r, dup, dz, rows);
-    } else if (cuda_state(be)->low) {
-        cuda_low_up_backward(be, &r, drows, dup, rows, up);
     } else {
-        cuda_emulate_up_backward(be, &r, drows, dup, dz, rows, up);
+        cuda_state(be)->eight->up_backward(be, &r, drows, dup, dz, rows, up);
     }
 }
 
@@ -72,10 +63,11 @@ static void without_grouped(struct backend *be, const char *why) {
     if (s->grouped) why = "the GPU of another rank does not serve";
     grouped_close(s->grouped);
     s->grouped = NULL;
-    if (be->grid->rank == 0 && s->way == LOW_FAST)
+    if (be->grid->rank == 0 && s->work.way == LOW_FAST && s->work.low == LOW_FP8_BLOCK)
         die_user(EXIT_CONFIG,
                  "precision.recipe: the grouped kernels compute in eight bits, and cannot here: %s",
                  why);
+    if (s->eight == &cuda_mxfp8 && asked == EXPERTS_GROUPED) return; /* cuda_mxfp8_reserve */
     if (be->grid->rank == 0 && asked == EXPERTS_GROUPED)
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
     if (asked == EXPERTS_AUTO) log_info("experts", "cublaslt, not grouped: %s", why);
@@ -89,7 +81,7 @@ void cuda_experts_reserve(struct backend *be) {
         s->grouped = grouped_open(&why);
     if (agree_any(be->grid, !s->grouped)) without_grouped(be, why);
     user_agree();
-    be->row_unit = cuda_row_unit(s->grouped != NULL, s->work.low);
+    be->row_unit = cuda_row_unit(s->grouped != NULL, s->work.low, s->work.way);
     be->stashes = cuda_stashes(s->grouped != NULL, &s->options, be->grid->ep_size);
     s->products = !s->grouped          ? &cuda_each
                   : s->options.unfused ? &cuda_grouped_apart
@@ -98,7 +90,8 @@ void cuda_experts_reserve(struct backend *be) {
 
 const char *cuda_experts_name(const struct backend *be) {
     const struct cuda_state *s = cuda_state(be);
-    return !s->grouped ? "cublaslt" : s->options.unfused ? "grouped, not fused" : "grouped";
+    if (!s->grouped) return s->mxfp8_up ? "cublaslt, gate and up grouped" : "cublaslt";
+    return s->options.unfused ? "grouped, not fused" : "grouped";
 }
 
 void cuda_experts_close(struct backend *be) {

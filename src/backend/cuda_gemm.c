@@ -3,13 +3,21 @@
 #include "config.h"
 #include "backend/cuda.h"
 #include "base/memory.h"
+#include "mxfp8_scales.h"
 #include <string.h>
 
 enum { ENTRIES = 4096 };
 
 struct key {
     int ta, tb, M, N, K, c_fp32, accumulates, a_align, b_align, c_align;
-    int sms; /* multiprocessors to be used; 0: all */
+    int sms;   /* multiprocessors to be used; 0: all */
+    int mxfp8; /* 1: a and b are in MXFP8 */
+};
+
+/* With MXFP8 and their scales, else NULL. */
+struct operands {
+    const void *a, *b;
+    const uint8_t *a_scales, *b_scales;
 };
 
 struct entry {
@@ -55,10 +63,36 @@ static cublasLtMatrixLayout_t layout(cudaDataType_t type, int rows, int cols) {
     return l;
 }
 
-static struct call call_open(enum real real, const struct key *k) {
+/* cuBLASLt's A is b: the scales of one are those of the other. Since CUDA 12.8. */
+#if CUBLAS_VERSION >= 120800
+enum { HAS_MXFP8 = 1 };
+static void give_scales(cublasLtMatmulDesc_t op, const struct operands *o) {
+    int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    const struct {
+        cublasLtMatmulDescAttributes_t mode, pointer;
+        const uint8_t *scales;
+    } of[] = {
+        {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, o->b_scales},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, o->a_scales}};
+    for (int i = 0; i < 2; i++) {
+        lt_check(cublasLtMatmulDescSetAttribute(op, of[i].mode, &mode, sizeof mode), "scale mode");
+        lt_check(
+            cublasLtMatmulDescSetAttribute(op, of[i].pointer, &of[i].scales, sizeof of[i].scales),
+            "scales");
+    }
+}
+#else
+enum { HAS_MXFP8 = 0 };
+static void give_scales(cublasLtMatmulDesc_t op, const struct operands *o) {
+    (void)op;
+    (void)o;
+}
+#endif
+
+static struct call call_open(enum real real, const struct key *k, const struct operands *o) {
     struct call c;
-    cudaDataType_t in = real == REAL_BF16 ? CUDA_R_16BF : CUDA_R_32F,
-                   out = k->c_fp32 ? CUDA_R_32F : in;
+    cudaDataType_t whole = real == REAL_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                   in = k->mxfp8 ? CUDA_R_8F_E4M3 : whole, out = k->c_fp32 ? CUDA_R_32F : whole;
     cublasOperation_t ta = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N,
                       tb = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     lt_check(cublasLtMatmulDescCreate(&c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
@@ -70,6 +104,7 @@ static struct call call_open(enum real real, const struct key *k) {
         lt_check(cublasLtMatmulDescSetAttribute(c.op, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &k->sms,
                                                 sizeof k->sms),
                  "multiprocessors");
+    if (k->mxfp8) give_scales(c.op, o);
     c.b = k->ta ? layout(in, k->K, k->M) : layout(in, k->M, k->K);
     c.a = k->tb ? layout(in, k->N, k->K) : layout(in, k->K, k->N);
     c.c = layout(out, k->M, k->N);
@@ -83,9 +118,10 @@ static void call_close(struct call *c) {
     cublasLtMatrixLayoutDestroy(c->c);
 }
 
-/* What the heuristic proposes first. */
-static cublasLtMatmulAlgo_t ask(struct cuda_gemm *g, enum real real, const struct key *k) {
-    struct call c = call_open(real, k);
+/* What the heuristic proposes first; 0: nothing. */
+static int ask(struct cuda_gemm *g, enum real real, const struct key *k, const struct operands *o,
+               cublasLtMatmulAlgo_t *algo) {
+    struct call c = call_open(real, k, o);
     cublasLtMatmulPreference_t p;
     cublasLtMatmulHeuristicResult_t result;
     size_t workspace = CUDA_WORKSPACE;
@@ -106,15 +142,20 @@ static cublasLtMatmulAlgo_t ask(struct cuda_gemm *g, enum real real, const struc
         lt_check(cublasLtMatmulPreferenceSetAttribute(p, aligned[i].which, aligned[i].value,
                                                       sizeof *aligned[i].value),
                  "alignment");
-    lt_check(cublasLtMatmulAlgoGetHeuristic(g->handle, c.op, c.a, c.b, c.c, c.c, p, 1, &result, &n),
-             "heuristic");
-    if (n == 0) die("cuBLASLt has no algorithm for a product of %d x %d x %d", k->M, k->N, k->K);
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(g->handle, c.op, c.a, c.b, c.c, c.c, p, 1, &result, &n);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+        n = 0;
+    else
+        lt_check(status, "heuristic");
     cublasLtMatmulPreferenceDestroy(p);
     call_close(&c);
-    return result.algo;
+    if (n > 0) *algo = result.algo;
+    return n > 0;
 }
 
-static const cublasLtMatmulAlgo_t *find(struct cuda_gemm *g, enum real real, const struct key *k) {
+static const cublasLtMatmulAlgo_t *find(struct cuda_gemm *g, enum real real, const struct key *k,
+                                        const struct operands *o) {
     uint64_t hash = 1469598103934665603u;
     for (size_t i = 0; i < sizeof *k; i++)
         hash = (hash ^ ((const unsigned char *)k)[i]) * 1099511628211u;
@@ -128,57 +169,101 @@ static const cublasLtMatmulAlgo_t *find(struct cuda_gemm *g, enum real real, con
         g->n = 1;
         e = &g->entries[hash % ENTRIES];
     }
-    e->algo = ask(g, real, k);
+    if (!ask(g, real, k, o, &e->algo))
+        die("cuBLASLt has no algorithm for a product of %d x %d x %d%s", k->M, k->N, k->K,
+            k->mxfp8 ? " in MXFP8; precision.emulate=true needs none" : "");
     e->key = *k, e->used = 1;
     return &e->algo;
 }
 
 static cublasStatus_t run(struct cuda_state *s, int way, const struct key *k,
-                          const cublasLtMatmulAlgo_t *algo, const void *a, const void *b,
-                          float beta, void *out) {
+                          const cublasLtMatmulAlgo_t *algo, const struct operands *o, float beta,
+                          void *out) {
     const float one = 1;
     struct cuda_gemm *g = s->gemm;
-    struct call c = call_open(s->real, k);
+    struct call c = call_open(s->real, k, o);
     cublasStatus_t status =
-        cublasLtMatmul(g->handle, c.op, &one, b, c.a, a, c.b, &beta, out, c.c, out, c.c, algo,
+        cublasLtMatmul(g->handle, c.op, &one, o->b, c.a, o->a, c.b, &beta, out, c.c, out, c.c, algo,
                        g->workspaces + (size_t)way * CUDA_WORKSPACE, CUDA_WORKSPACE,
                        way ? s->sides[way - 1] : s->stream);
     call_close(&c);
     return status;
 }
 
-void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K, const void *a,
-               const void *b, float beta, void *c, int c_fp32) {
+/* On a side (way > 0) it is an expert's: its tokens are the height, or with `ragged` the depth. */
+static void product(struct backend *be, int way, struct key exact, int ragged,
+                    const struct operands *o, float beta, void *c) {
     struct cuda_state *s = cuda_state(be);
     cudaStream_t stream = way ? s->sides[way - 1] : s->stream;
-    size_t bytes = (size_t)M * (size_t)N * (c_fp32 ? sizeof(float) : be->real_bytes);
-    if (M == 0 || N == 0) return;
-    if (K == 0) {
+    size_t bytes =
+        (size_t)exact.M * (size_t)exact.N * (exact.c_fp32 ? sizeof(float) : be->real_bytes);
+    struct key near = exact;
+    if (exact.M == 0 || exact.N == 0) return;
+    if (exact.K == 0) {
         if (beta == 0) cuda_check(cudaMemsetAsync(c, 0, bytes, stream));
         return;
     }
-    struct key exact = {.ta = ta,
-                        .tb = tb,
+    if (way) {
+        if (ragged)
+            near.K = rounded(exact.K);
+        else
+            near.M = rounded(exact.M);
+    }
+    if (run(s, way, &exact, find(s->gemm, s->real, &near, o), o, beta, c) == CUBLAS_STATUS_SUCCESS)
+        return;
+    (void)cudaGetLastError(); /* an algorithm for a rounded height may not serve the exact one */
+    lt_check(run(s, way, &exact, find(s->gemm, s->real, &exact, o), o, beta, c), "matrix product");
+}
+
+void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K, const void *a,
+               const void *b, float beta, void *c, int c_fp32) {
+    struct key key = {.ta = ta,
+                      .tb = tb,
+                      .M = M,
+                      .N = N,
+                      .K = K,
+                      .c_fp32 = c_fp32,
+                      .accumulates = beta != 0,
+                      .a_align = alignment(a),
+                      .b_align = alignment(b),
+                      .c_align = alignment(c),
+                      .sms = cuda_state(be)->product_sms};
+    product(be, way, key, /*ragged=*/ta, &(struct operands){.a = a, .b = b}, beta, c);
+}
+
+static struct key mxfp8_key(const struct backend *be, int M, int N, int K, const struct operands *o,
+                            float beta, const void *c, int c_fp32) {
+    return (struct key){.ta = CUDA_NO_TRANSPOSE,
+                        .tb = CUDA_TRANSPOSE,
                         .M = M,
                         .N = N,
                         .K = K,
                         .c_fp32 = c_fp32,
                         .accumulates = beta != 0,
-                        .a_align = alignment(a),
-                        .b_align = alignment(b),
+                        .a_align = alignment(o->a),
+                        .b_align = alignment(o->b),
                         .c_align = alignment(c),
-                        .sms = s->product_sms},
-               near = exact;
-    if (way) { /* an expert's: its tokens are the height, or in weight gradients the depth */
-        if (ta)
-            near.K = rounded(K);
-        else
-            near.M = rounded(M);
-    }
-    if (run(s, way, &exact, find(s->gemm, s->real, &near), a, b, beta, c) == CUBLAS_STATUS_SUCCESS)
-        return;
-    (void)cudaGetLastError(); /* an algorithm for a rounded height may not serve the exact one */
-    lt_check(run(s, way, &exact, find(s->gemm, s->real, &exact), a, b, beta, c), "matrix product");
+                        .sms = cuda_state(be)->product_sms,
+                        .mxfp8 = 1};
+}
+
+static struct operands mxfp8_operands(struct mxfp8_matrix a, struct mxfp8_matrix b) {
+    return (struct operands){
+        .a = a.codes, .b = b.codes, .a_scales = a.scales, .b_scales = b.scales};
+}
+
+void cuda_gemm_mxfp8(struct backend *be, int way, int M, int N, int K, struct mxfp8_matrix a,
+                     struct mxfp8_matrix b, float beta, void *c, int c_fp32) {
+    struct operands o = mxfp8_operands(a, b);
+    product(be, way, mxfp8_key(be, M, N, K, &o, beta, c, c_fp32), /*ragged=*/c_fp32, &o, beta, c);
+}
+
+int cuda_gemm_mxfp8_serves(struct backend *be, int M, int N, int K, struct mxfp8_matrix a,
+                           struct mxfp8_matrix b, void *c, int c_fp32) {
+    struct operands o = mxfp8_operands(a, b);
+    struct key key = mxfp8_key(be, M, N, K, &o, /*beta=*/0, c, c_fp32);
+    cublasLtMatmulAlgo_t algo;
+    return HAS_MXFP8 && ask(cuda_state(be)->gemm, cuda_state(be)->real, &key, &o, &algo);
 }
 
 void cuda_fork(struct backend *be) {

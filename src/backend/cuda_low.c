@@ -4,7 +4,6 @@
  * in another lies in memory both ways, each rounded for itself. */
 #include "config.h"
 #include "backend/cuda.h"
-#include "backend/cuda_emulate.h"
 #include "base/memory.h"
 #include "grouped_fp8.h"
 #include "quantise.h"
@@ -41,15 +40,7 @@ struct fp8_z cuda_low_kept_z(const struct backend *be, const real_t *z, const st
     return (struct fp8_z){.low = matrix_at(p, R * 2 * (size_t)r->shape.F)};
 }
 
-static size_t low_z_bytes(struct backend *be, size_t R, int F) {
-    return cuda_low_z_bytes(be, cuda_state(be)->work.low, R, F);
-}
-
 /* ---- weights ---- */
-
-static size_t low_bytes(struct backend *be, int n, int N, int K) {
-    return cuda_low_bytes(cuda_state(be)->work.low, n, N, K);
-}
 
 static struct copies *copies_at(struct cuda_low *low, const void *place) {
     for (int i = 0; i < low->n; i++)
@@ -63,13 +54,9 @@ static struct copies of_weights(struct backend *be, const real_t *w) {
     return *c;
 }
 
-static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
+static void weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_low *low = s->low;
-    if (!low) {
-        cuda_emulate_weights(be, copies, w, n, N, K);
-        return;
-    }
     struct copies *c = copies_at(low, copies);
     size_t elements = (size_t)n * (size_t)N * (size_t)K;
     if (!c) {
@@ -87,37 +74,38 @@ static void low_weights(struct backend *be, void *copies, const real_t *w, int n
 
 /* ---- experts ---- */
 
-void cuda_low_up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,
-                 const real_t *rows, const real_t *up) {
+static void up(struct backend *be, const struct cuda_rows *r, real_t *z, real_t *h,
+               const real_t *rows, const real_t *w) {
     struct cuda_state *s = cuda_state(be);
     struct grouped_rows g = cuda_stashed_rows(be, r);
     int D = r->shape.D, F = r->shape.F;
     struct fp8_matrix x = room(be, CUDA_LOW_ROWS, r->most, D);
     quantise_rows(x, none, 0, rows, g, D, s->stream);
     grouped_fp8_up(s->grouped, cuda_low_kept_z(be, z, r), matrix_at(h, r->most * (size_t)F), x,
-                   of_weights(be, up).as_is, r->row_p, g, D, F, s->stream);
+                   of_weights(be, w).as_is, r->row_p, g, D, F, s->stream);
 }
 
-void cuda_low_down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
-                   const real_t *down) {
+static void down(struct backend *be, const struct cuda_rows *r, real_t *y, const real_t *h,
+                 const real_t *w) {
     struct cuda_state *s = cuda_state(be);
     grouped_fp8_forward(
         s->grouped, y, matrix_at((void *)(uintptr_t)h, r->most * (size_t)r->shape.F),
-        of_weights(be, down).as_is, cuda_grouped_rows(be, r), r->shape.D, r->shape.F, s->stream);
+        of_weights(be, w).as_is, cuda_grouped_rows(be, r), r->shape.D, r->shape.F, s->stream);
 }
 
-/* The gradient of z stays in the rooms, in eight bits, until cuda_low_up_backward. */
-void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float *dp_rows,
-                            struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
-                            const real_t *down) {
+/* The gradient of z stays in the rooms, in eight bits, until up_backward. */
+static void down_backward(struct backend *be, const struct cuda_rows *r, real_t *dz, float *dp_rows,
+                          struct gradient ddown, const real_t *dy, const real_t *z, real_t *h,
+                          const real_t *w) {
     struct cuda_state *s = cuda_state(be);
+    (void)dz;
     struct grouped_rows g = cuda_stashed_rows(be, r);
     int D = r->shape.D, F = r->shape.F;
     struct fp8_matrix dy_rows = room(be, CUDA_LOW_ROWS, r->most, D),
                       dy_columns = room(be, CUDA_LOW_RESULTS, r->most, D),
                       h_columns = room(be, CUDA_LOW_COLUMNS, r->most, F);
     quantise_rows(dy_rows, dy_columns, 0, dy, cuda_grouped_rows(be, r), D, s->stream);
-    grouped_fp8_forward(s->grouped, h, dy_rows, of_weights(be, down).transposed, g, F, D,
+    grouped_fp8_forward(s->grouped, h, dy_rows, of_weights(be, w).transposed, g, F, D,
                         s->stream); /* h holds dh */
     quantise_swiglu(room(be, CUDA_LOW_ROWS, r->most, 2 * F),
                     room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), h_columns, dp_rows, s->scratch, h,
@@ -125,14 +113,16 @@ void cuda_low_down_backward(struct backend *be, const struct cuda_rows *r, float
     grouped_fp8_weights(s->grouped, ddown, dy_columns, h_columns, g, D, F, s->stream);
 }
 
-void cuda_low_up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
-                          struct gradient dup, const real_t *rows, const real_t *up) {
+static void up_backward(struct backend *be, const struct cuda_rows *r, real_t *drows,
+                        struct gradient dup, const real_t *dz, const real_t *rows,
+                        const real_t *w) {
     struct cuda_state *s = cuda_state(be);
+    (void)dz;
     struct grouped_rows g = cuda_stashed_rows(be, r);
     int D = r->shape.D, F = r->shape.F;
     struct fp8_matrix x = room(be, CUDA_LOW_COLUMNS, r->most, D);
     grouped_fp8_forward(s->grouped, drows, room(be, CUDA_LOW_ROWS, r->most, 2 * F),
-                        of_weights(be, up).transposed, g, D, 2 * F, s->stream);
+                        of_weights(be, w).transposed, g, D, 2 * F, s->stream);
     quantise_rows(none, x, 1, rows, g, D, s->stream);
     grouped_fp8_weights(s->grouped, dup, room(be, CUDA_LOW_GRADIENTS, r->most, 2 * F), x, g, 2 * F,
                         D, s->stream);
@@ -157,18 +147,18 @@ static void project(struct backend *be, real_t *y, const real_t *x, struct fp8_m
     grouped_fp8_dense(s->grouped, y, x8, w, g, N, M, D, s->stream);
 }
 
-void cuda_low_matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
-                     int D) {
+static void matmul(struct backend *be, real_t *y, const real_t *x, const real_t *w, int N, int M,
+                   int D) {
     project(be, y, x, of_weights(be, w).as_is, N, M, D);
 }
 
-void cuda_low_matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
-                        int M, int D) {
+static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const real_t *w, int N,
+                      int M, int D) {
     project(be, dx, dy, of_weights(be, w).transposed, N, D, M);
 }
 
-void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
-                        int M, int D, int accumulate) {
+static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
+                      int M, int D, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct grouped_rows g = tokens(s, N);
     struct fp8_matrix dy8 = room(be, CUDA_LOW_GRADIENTS, (size_t)g.rows, M),
@@ -182,12 +172,21 @@ void cuda_low_matmul_dw(struct backend *be, float *dw, const real_t *dy, const r
     grouped_fp8_weights(s->grouped, gradient_whole(dw, accumulate), dy8, x8, g, M, D, s->stream);
 }
 
+const struct cuda_eight cuda_fp8 = {.weights = weights,
+                                    .up = up,
+                                    .down = down,
+                                    .down_backward = down_backward,
+                                    .up_backward = up_backward,
+                                    .matmul = matmul,
+                                    .matmul_dx = matmul_dx,
+                                    .matmul_dw = matmul_dw};
+
 /* ---- opening ---- */
 
 void cuda_low_reserve(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
     struct cuda_low_rooms rooms = cuda_low_rooms_of(&s->work, be->grid->ep_size);
-    if (s->way != LOW_FAST) return;
+    if (s->eight != &cuda_fp8) return;
     assert(!s->low);
     s->low = memory_alloc(sizeof *s->low);
     for (int i = 0; i < N_CUDA_LOW_ROOMS; i++)
@@ -200,6 +199,20 @@ void cuda_low_close(struct backend *be) {
     for (int i = 0; i < N_CUDA_LOW_ROOMS; i++) be->release(be, low->rooms[i]);
     memory_free(low->list);
     memory_free(low);
+}
+
+/* ---- the table ---- */
+
+static size_t low_bytes(struct backend *be, int n, int N, int K) {
+    return cuda_low_bytes(&cuda_state(be)->work, n, N, K);
+}
+
+static size_t low_z_bytes(struct backend *be, size_t R, int F) {
+    return cuda_low_z_bytes(be, cuda_state(be)->work.low, R, F);
+}
+
+static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
+    cuda_state(be)->eight->weights(be, copies, w, n, N, K);
 }
 
 void cuda_fill_low(struct backend *be) {

@@ -2,6 +2,7 @@
 #include "backend/cuda_sizes.h"
 #include "base/memory.h"
 #include "grouped_sizes.h"
+#include "mxfp8_scales.h"
 #include "scratch.h"
 #include <stdio.h>
 
@@ -44,7 +45,7 @@ struct cuda_rooms cuda_rooms_of(const struct work *w, size_t real_bytes, size_t 
 
 size_t cuda_experts_scratch(const struct work *w, int grouped, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
-    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1, w->low), ep_size, 0).rows,
+    size_t rows = cuda_moe_rooms_of(s, cuda_row_unit(1, w->low, w->way), ep_size, 0).rows,
            low = w->low == LOW_FP8_BLOCK ? fp8_parts(rows, w->F) : 0,
            statistics = w->low != LOW_NONE ? low_statistics_scratch() : 0;
     if (!w->backward) return 0;
@@ -93,21 +94,23 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
     if (real_bytes == sizeof(float)) reason = "they compute in BF16";
     if (w->D % GROUPED_UNIT) reason = "model.hidden_size must be a multiple of 64";
     if (w->F % GROUPED_UNIT) reason = "model.intermediate_size must be a multiple of 64";
+    if (w->low == LOW_MXFP8 && w->way == LOW_FAST)
+        reason = "mxfp8 is multiplied by cuBLASLt on this compute capability";
     if (o->experts == EXPERTS_CUBLASLT) reason = "engine.experts says so";
     if (reason) snprintf(why, size, "%s", reason);
     return !reason;
 }
 
-enum low_way cuda_low_way(int capability, enum low low) {
-    if (low == LOW_MXFP8) return LOW_EMULATED;
+enum low_way cuda_low_way(int capability, enum low low, int emulate) {
+    if (low == LOW_MXFP8) return capability >= 100 && !emulate ? LOW_FAST : LOW_EMULATED;
     return capability == 90 && low == LOW_FP8_BLOCK ? LOW_FAST : LOW_LACKING;
 }
 
-int cuda_row_unit(int grouped, enum low low) {
-    return low == LOW_FP8_BLOCK ? GROUPED_FP8_ROWS
-           : grouped            ? GROUPED_ROWS
-           : low == LOW_MXFP8   ? MXFP8_BLOCK
-                                : 1;
+/* A tile of scales is of one expert. */
+int cuda_row_unit(int grouped, enum low low, enum low_way way) {
+    if (low == LOW_FP8_BLOCK) return GROUPED_FP8_ROWS;
+    if (low == LOW_MXFP8 && way == LOW_FAST) return MXFP8_TILE_ROWS;
+    return grouped ? GROUPED_ROWS : low == LOW_MXFP8 ? MXFP8_BLOCK : 1;
 }
 
 /* Codes, and a scale for each `block` of them at most, which begin at a multiple of 256 bytes. */
@@ -142,15 +145,43 @@ size_t cuda_low_copies(int n, int N, int K) {
                          (size_t)GROUPED_FP8_UNIT * GROUPED_FP8_UNIT);
 }
 
+int cuda_mxfp8_up_serves(const struct work *w, char *why, size_t size) {
+    const char *wide = w->D % MXFP8_TILE_COLS   ? "model.hidden_size"
+                       : w->F % MXFP8_TILE_COLS ? "model.intermediate_size"
+                                                : NULL;
+    if (wide) snprintf(why, size, "%s must be a multiple of %d in mxfp8", wide, MXFP8_TILE_COLS);
+    return !wide;
+}
+
+size_t cuda_mxfp8_bytes(size_t n, size_t rows, size_t cols) {
+    return (mxfp8_codes(n, rows, cols) + 255) / 256 * 256 + mxfp8_scales(n, rows, cols);
+}
+
+struct cuda_mxfp8_rooms cuda_mxfp8_rooms_of(const struct work *w, int ep_size) {
+    struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
+    size_t N = (size_t)w->N, rows = cuda_moe_rooms_of(s, MXFP8_TILE_ROWS, ep_size, 0).rows,
+           D = (size_t)w->D, F = (size_t)w->F, K = (size_t)w->attention.K,
+           H = (size_t)w->attention.H * K, qkv = H + 2 * (size_t)w->attention.G * K,
+           tokens = cuda_mxfp8_bytes(1, N, most(most(D, qkv), H));
+    struct cuda_mxfp8_rooms r = {{0}};
+    if (w->low != LOW_MXFP8 || w->way != LOW_FAST) return r;
+    r.bytes[CUDA_MXFP8_ROWS] =
+        most(cuda_mxfp8_bytes(1, rows, most(D, w->backward ? 2 * F : F)), tokens);
+    if (!w->backward) return r;
+    r.bytes[CUDA_MXFP8_GRADIENTS] = most(cuda_mxfp8_bytes(1, rows, most(D, 2 * F)), tokens);
+    r.bytes[CUDA_MXFP8_COLUMNS] = most(cuda_mxfp8_bytes(1, rows, most(D, F)), tokens);
+    return r;
+}
+
 /* Tokens' operands, and experts' rows, of which only the gradients of weights have two. */
 struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int grouped, int ep_size) {
     enum { BF16 = 2 };
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
     size_t N = (size_t)w->N, K = (size_t)w->attention.K, D = (size_t)w->D, F = (size_t)w->F,
-           rows = cuda_moe_rooms_of(s, cuda_row_unit(grouped, w->low), ep_size, 0).rows,
+           rows = cuda_moe_rooms_of(s, cuda_row_unit(grouped, w->low, w->way), ep_size, 0).rows,
            H = (size_t)w->attention.H * K, qkv = H + 2 * (size_t)w->attention.G * K;
     struct cuda_emulate_rooms r = {{0}};
-    if (w->low != LOW_MXFP8) return r;
+    if (w->low != LOW_MXFP8 || w->way != LOW_EMULATED) return r;
     r.bytes[0] = BF16 * most(rows * most(D, w->backward ? 2 * F : F), N * most(D, most(H, qkv)));
     r.bytes[1] = w->backward ? BF16 * most(rows * most(D, F), N * most(D, H)) : 0;
     return r;
@@ -161,8 +192,10 @@ size_t cuda_emulate_copies(int n, int N, int K) {
     return 2 * (size_t)n * (size_t)N * (size_t)K * BF16;
 }
 
-size_t cuda_low_bytes(enum low low, int n, int N, int K) {
-    return low == LOW_MXFP8 ? cuda_emulate_copies(n, N, K) : cuda_low_copies(n, N, K);
+size_t cuda_low_bytes(const struct work *w, int n, int N, int K) {
+    if (w->low == LOW_FP8_BLOCK) return cuda_low_copies(n, N, K);
+    return w->way == LOW_EMULATED ? cuda_emulate_copies(n, N, K)
+                                  : 2 * cuda_mxfp8_bytes((size_t)n, (size_t)N, (size_t)K);
 }
 
 size_t cuda_low_z_bytes(const struct backend *be, enum low low, size_t R, int F) {

@@ -52,11 +52,12 @@ int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct ba
                         char *why, size_t size);
 
 /* backend.h's row_unit, with the grouped kernels and without. */
-int cuda_row_unit(int grouped, enum low low);
+int cuda_row_unit(int grouped, enum low low, enum low_way way);
 
-/* How GPUs of this compute capability (90 for 9.0) compute in a recipe of eight bits. The one place
- * that says so: model/low.c's refusals and `regulon plan` go by it. */
-enum low_way cuda_low_way(int capability, enum low low);
+/* How GPUs of this compute capability (90 for 9.0) compute in a recipe of eight bits, with the
+ * option `emulate`. The one place that says so: model/low.c's refusals and `regulon plan` go by it.
+ * The sizes below go by what it says, in struct work. */
+enum low_way cuda_low_way(int capability, enum low low, int emulate);
 
 /* Arrays of struct moe, and the largest R. */
 enum cuda_moe_room {
@@ -109,7 +110,7 @@ struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size);
 /* What memory that other ranks reach takes: no other allocation lies in the same piece. */
 size_t cuda_shared_bytes(size_t bytes);
 
-/* Rooms for operands in eight bits, with their scales, and what is kept of weights w[n, N, K] in
+/* Rooms for operands of fp8_block, with their scales, and what is kept of weights w[n, N, K] in
  * eight bits: as they are, and from the middle on transposed. */
 enum cuda_low_room {
     CUDA_LOW_ROWS,      /* by rows */
@@ -124,7 +125,24 @@ struct cuda_low_rooms {
 struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size);
 size_t cuda_low_copies(int n, int N, int K);
 
-/* The same where eight bits are emulated (else nothing): operands of a product, and of weights
+/* The same for MXFP8 where it is multiplied as such. */
+enum cuda_mxfp8_room {
+    CUDA_MXFP8_ROWS,      /* by rows */
+    CUDA_MXFP8_GRADIENTS, /* by columns: gradients */
+    CUDA_MXFP8_COLUMNS,   /* activations */
+    N_CUDA_MXFP8_ROOMS
+};
+struct cuda_mxfp8_rooms {
+    size_t bytes[N_CUDA_MXFP8_ROOMS];
+};
+struct cuda_mxfp8_rooms cuda_mxfp8_rooms_of(const struct work *w, int ep_size);
+/* 1 when these sizes let one kernel multiply gate and up of all experts in MXFP8, else 0 and the
+ * reason in why[size]. A build or a device may still refuse. */
+int cuda_mxfp8_up_serves(const struct work *w, char *why, size_t size);
+/* Of n matrices [rows, cols]: their codes, and from a multiple of 256 bytes on their scales. */
+size_t cuda_mxfp8_bytes(size_t n, size_t rows, size_t cols);
+
+/* The same where it is emulated: operands of a product, and of weights
  * w[n, N, K] two in BF16. */
 struct cuda_emulate_rooms {
     size_t bytes[2];
@@ -133,7 +151,7 @@ struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int groupe
 size_t cuda_emulate_copies(int n, int N, int K);
 
 /* low_bytes and low_z_bytes of backend.h, with the recipe of reserve. */
-size_t cuda_low_bytes(enum low low, int n, int N, int K);
+size_t cuda_low_bytes(const struct work *w, int n, int N, int K);
 size_t cuda_low_z_bytes(const struct backend *be, enum low low, size_t R, int F);
 
 /* Scratch of the experts' engine. */

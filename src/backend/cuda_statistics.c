@@ -20,7 +20,7 @@ static void of_h(struct backend *be, double *sums, enum low_blocks blocks, struc
         low_statistics_h(sums, cuda_low_kept_z(be, o.x, r), r->row_p, cuda_stashed_rows(be, r),
                          r->shape.F, s->scratch, s->stream);
     else
-        of_rows(be, sums, blocks, o.h, r, NULL, r->shape.F);
+        of_rows(be, sums, blocks, cuda_mxfp8_h(be, r, o.x, o.h), r, NULL, r->shape.F);
 }
 
 static void of_dz(struct backend *be, double *sums, enum low_blocks blocks, struct low_operand o,

@@ -50,11 +50,12 @@ static char *settle_recipe(struct config *c, int capability) {
     int auto8 = c->precision.recipe == PRECISION_AUTO8,
         known = !auto8 || settle_auto8(c, capability);
     enum low low = known ? low_recipe(c) : LOW_NONE;
-    enum low_way way = low == LOW_NONE ? LOW_FAST : backend_low_way(capability, low);
+    enum low_way way =
+        low == LOW_NONE ? LOW_FAST : backend_low_way(capability, low, c->precision.emulate);
     char *here = devices(capability), *problem = NULL;
-    const char *other = backend_low_way(capability, LOW_FP8_BLOCK) == LOW_FAST ? "fp8_block"
-                        : capability                                           ? "bf16"
-                                                                               : "fp32";
+    const char *other = backend_low_way(capability, LOW_FP8_BLOCK, 0) == LOW_FAST ? "fp8_block"
+                        : capability                                              ? "bf16"
+                                                                                  : "fp32";
     if (!known)
         problem = memory_format("precision.recipe is 'auto8', and there is no recipe of eight bits "
                                 "for %s: mxfp8 is for GPUs of compute capability 10.x, fp8_block "
@@ -85,7 +86,10 @@ char *low_settle(struct config *c, int capability) {
 char *low_text(const struct config *c, int capability) {
     enum low low = low_recipe(c);
     if (low == LOW_NONE) return NULL;
-    const char *way = backend_low_way(capability, low) == LOW_EMULATED ? ", emulated" : "";
+    enum low_way kind = backend_low_way(capability, low, c->precision.emulate);
+    const char *way = kind == LOW_EMULATED ? ", emulated"
+                      : low == LOW_MXFP8   ? ", by cuBLASLt: compiled, never run before"
+                                           : "";
     int L = (int)c->model.num_hidden_layers;
     char *layers = memory_string("");
     for (int l = 0, end; l < L; l = end + 1) {

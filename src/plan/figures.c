@@ -93,12 +93,12 @@ struct grid plan_place(const struct plan *p) {
 }
 
 int plan_capability(const struct plan *p) {
-    return p->cuda ? 90 : 0;
+    return !p->cuda ? 0 : p->capability ? p->capability : 90;
 }
 
 static struct backend *counting(const struct plan *p, const struct grid *g) {
     struct backend_options o = run_options(p->config);
-    return count_open(p->cuda ? "cuda" : "cpu", g, &o);
+    return count_open(p->cuda ? "cuda" : "cpu", g, &o, plan_capability(p));
 }
 
 /* ---- memory ---- */

@@ -56,6 +56,7 @@ struct plan {
     int ranks, dp_size, ep_size;
     int node_ranks; /* ranks of a node */
     int cuda;       /* else cpu */
+    int capability; /* of GPUs, 90 for 9.0, which 0 stands for, too */
     double limit;   /* bytes of a rank */
 };
 
@@ -66,7 +67,7 @@ char *plan_grid(struct plan *p, int ranks);
  * (params_shard rounds down). */
 struct grid plan_place(const struct plan *p);
 
-/* The compute capability of the GPUs, which is taken for granted: 90; 0 on the CPU. */
+/* The compute capability of the GPUs, 90 for 9.0; 0 on the CPU. */
 int plan_capability(const struct plan *p);
 
 struct plan_memory plan_memory(const struct plan *p);

@@ -20,7 +20,7 @@
 
 static const char help[] =
     "regulon plan DECK [--ranks N] [--gpu-memory GB] [--json] [--tflops T] [--link GB/s]\n"
-    "[--network GB/s] [--node-ranks N] [key=value ...]\n"
+    "[--network GB/s] [--node-ranks N] [--capability X.Y] [key=value ...]\n"
     "What a run of the deck on N ranks (dp_size x ep_size unless given) would need: memory of a "
     "rank by what it is for,\n"
     "FLOPs, bytes that a rank sends in a step, size of a checkpoint. Without a GPU, one process is "
@@ -32,7 +32,9 @@ static const char help[] =
     "passes (520 TFLOP/s,\n"
     "575 with 8192 tokens a micro-batch and more: an H200 with Mixtral's shape), what it sends to "
     "others of its node (284 GB/s)\n"
-    "and to other nodes (40), and the ranks of a node (8).\n";
+    "and to other nodes (40), and the ranks of a node (8). --capability is that of the GPUs (9.0): "
+    "memory of a recipe of\n"
+    "eight bits depends on it. GB and rates stay an H200's unless they are given.\n";
 
 /* The words of the command line. */
 struct request {
@@ -40,6 +42,7 @@ struct request {
     int64_t ranks;                                 /* 0: not given */
     double memory_gb, tflops, link_gb, network_gb; /* 0: not given */
     int64_t node_ranks;                            /* the same */
+    int capability;                                /* the same; 90 for 9.0 */
     int json, n;
     char **words; /* [n] keys */
 };
@@ -66,6 +69,15 @@ static int64_t count_of(int argc, char **argv, int *i) {
     return n;
 }
 
+static int capability_of(int argc, char **argv, int *i) {
+    const char *s = value_of(argc, argv, i);
+    double x;
+    int tenths = text_to_real(s, &x) && x >= 1 && x < 100 ? (int)(10 * x + 0.5) : 0;
+    if (tenths == 0 || 10 * x - tenths > 1e-6 || tenths - 10 * x > 1e-6)
+        die_user(EXIT_USAGE, "plan: --capability: '%s' is no compute capability, as 9.0 is one", s);
+    return tenths;
+}
+
 static void read_words(struct request *r, int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
@@ -74,6 +86,8 @@ static void read_words(struct request *r, int argc, char **argv) {
             r->ranks = count_of(argc, argv, &i);
         } else if (strcmp(argv[i], "--node-ranks") == 0) {
             r->node_ranks = count_of(argc, argv, &i);
+        } else if (strcmp(argv[i], "--capability") == 0) {
+            r->capability = capability_of(argc, argv, &i);
         } else if (strcmp(argv[i], "--gpu-memory") == 0) {
             r->memory_gb = rate_of(argc, argv, &i, "GB");
         } else if (strcmp(argv[i], "--tflops") == 0) {
@@ -119,6 +133,7 @@ static void refuse_engines(const struct plan *p) {
                      .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window},
                      .low = low_recipe(p->config)};
     if (!p->cuda) return;
+    w.way = cuda_low_way(plan_capability(p), w.low, o.emulate);
     char why[200], *problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
 #if defined HAVE_CUDA && !defined HAVE_CUDNN /* as count.c has it */
@@ -129,10 +144,12 @@ static void refuse_engines(const struct plan *p) {
         !cuda_cudnn_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.attention: cudnn: %s", why);
     int grouped = cuda_grouped_serves(&w, o.fp32 ? 4 : 2, &o, why, sizeof why);
-    if (w.low != LOW_NONE && cuda_low_way(plan_capability(p), w.low) == LOW_FAST && !grouped)
+    if (w.low == LOW_FP8_BLOCK && !grouped)
         die_user(EXIT_CONFIG,
                  "precision.recipe: the grouped kernels compute in eight bits, and cannot here: %s",
                  why);
+    if (w.low == LOW_MXFP8 && w.way == LOW_FAST)
+        grouped = cuda_mxfp8_up_serves(&w, why, sizeof why);
     if (o.experts == EXPERTS_GROUPED && !grouped)
         die_user(EXIT_CONFIG, "engine.experts: grouped: %s", why);
     if (o.exchange == EXCHANGE_PEER && g.ep_size > 1 &&
@@ -150,6 +167,7 @@ static void check_params(const struct plan *p) {
 
 static struct plan plan_of(struct config *c, const struct request *r) {
     struct plan p = {.config = c,
+                     .capability = r->capability,
                      .node_ranks = r->node_ranks > 0 ? (int)r->node_ranks : PLAN_NODE_RANKS,
                      .cuda = c->backend != BACKEND_CPU};
     int64_t dp = c->parallelism.dp_size ? c->parallelism.dp_size : 1;
@@ -161,8 +179,9 @@ static struct plan plan_of(struct config *c, const struct request *r) {
                    {"--tflops", r->tflops},
                    {"--link", r->link_gb},
                    {"--network", r->network_gb},
-                   {"--node-ranks", (double)r->node_ranks}};
-    for (int i = 0; i < 5; i++)
+                   {"--node-ranks", (double)r->node_ranks},
+                   {"--capability", r->capability}};
+    for (int i = 0; i < 6; i++)
         if (!p.cuda && of_gpus[i].given > 0)
             die_user(EXIT_USAGE, "plan: %s: the deck asks for backend: cpu", of_gpus[i].name);
     char *problem = ranks > INT_MAX ? memory_string("too many ranks") : plan_grid(&p, (int)ranks);

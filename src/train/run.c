@@ -58,6 +58,7 @@ struct backend_options run_options(const struct config *c) {
                                     .unfused = !c->engine.fused,
                                     .deterministic = c->deterministic,
                                     .low_rows = c->precision.fp8_dispatch,
+                                    .emulate = c->precision.emulate,
                                     .fp32 = c->precision.recipe == PRECISION_FP32};
 }
 
