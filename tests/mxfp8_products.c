@@ -407,6 +407,7 @@ int main(int argc, char **argv) {
 #ifndef HAVE_DEVICE
     stand_in_lt.on = 1;
 #endif
+    stand_in_lt.refuses = argc > 1 && strcmp(argv[1], "refuse") == 0; /* tests/errors.sh */
     host_open(&be, &g);
     tap_ok(!stand_in_lt.on || stand_in_lt.asked == 12, "12 products are asked for beforehand: %d",
            stand_in_lt.asked);
