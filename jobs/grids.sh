@@ -57,14 +57,16 @@ read_words() { # WORD...
     fi
     [ ${#recipes[@]} -gt 0 ] || recipes=(bf16 fp8_block)
     [ -z "$gpu_gb" ] || gpu=(--gpu-memory "$gpu_gb")
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -V | head -n 1) || capability=''
+    if [[ -n $mib && -n $gpu_gb && $capability =~ ^[0-9]+\.[0-9]$ ]]; then gpu+=(--capability "$capability"); else capability=9.0; fi
     [ $only_plan = no ] || { saves=no out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT; } # what there is stays
 }
 
-# Sets words, those of a case without memory.recompute; the command line's replace others. MXFP8 is emulated anywhere.
+# Sets words, those of a case without memory.recompute; the command line's replace others. MXFP8 is emulated on GPUs without it.
 set_words() { # GRID RECIPE TOKENS LAYERS
     local dp=${1%x*} shard=full word eight=()
     [ "$dp" -gt 1 ] || shard=optimizer
-    [ "$2" != mxfp8 ] || [[ " ${model[*]} " = *' precision.emulate=true '* ]] || eight=(precision.emulate=true)
+    [ "$2" != mxfp8 ] || [ "${capability%.*}" -ge 10 ] || [[ " ${model[*]} " = *' precision.emulate=true '* ]] || eight=(precision.emulate=true)
     case $2 in fp8_block | mxfp8 | auto8) eight+=(precision.fp8_weights=true precision.fp8_activations=true) ;; esac
     words=(L1_8x7B_ep)
     for word in "parallelism.dp_size=$dp" "parallelism.ep_size=${1#*x}" parallelism.shard=$shard "precision.recipe=$2" \

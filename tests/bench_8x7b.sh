@@ -73,6 +73,12 @@ driver 'printf "143771\n81559\n"'
 bash jobs/bench-8x7b.sbatch ranks=4 plan 2x2 bf16 4096 model.num_hidden_layers=8 >out 2>err && [ "$(lines ' ')" = 1 ] &&
     grep -q '^bench-8x7b: 2x2-bf16-4096: [0-9.]* of 84.7 GB planned, 0 of 8 layers' out
 judge $? 'or into those that there are: the smallest counts'
+for capability in 9.0 10.0; do
+    driver "case \$* in *compute_cap*) echo $capability ;; *) echo 183359 ;; esac"
+    bash jobs/bench-8x7b.sbatch plan 1x8 mxfp8 4096 memory.recompute=layer memory.recompute_layers=30
+done >out 2>err
+[ "$(lines ' of 190.3 GB planned, 30 of 32 layers')" = 2 ] && [ "$(uniq out | wc -l)" = 2 ]
+judge $? 'and how they compute MXFP8'
 
 # a launcher that fails on one grid
 cat >"$work/bin/launcher" <<END
