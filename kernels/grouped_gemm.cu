@@ -4,6 +4,7 @@
 #include "grouped_kernel.cuh"
 #include "grouped_launch.cuh"
 #include "parts.cuh"
+#include "probe.cuh"
 
 namespace grouped_gemm {
 
@@ -16,15 +17,6 @@ static __global__ void probe(int *can) {
 
 using namespace grouped_gemm;
 
-static int probed() {
-    int can = 0, *there = nullptr;
-    if (cudaMalloc(&there, sizeof *there) != cudaSuccess) return 0;
-    probe<<<1, 1>>>(there);
-    cudaMemcpy(&can, there, sizeof can, cudaMemcpyDeviceToHost);
-    cudaFree(there);
-    return cudaGetLastError() == cudaSuccess && can;
-}
-
 struct grouped *grouped_open(const char **why) {
     int device = 0, major = 0, minor = 0;
     struct grouped g = {};
@@ -36,7 +28,7 @@ struct grouped *grouped_open(const char **why) {
     *why = "it needs compute capability 9.0";
     if (major != 9 || minor != 0) return nullptr;
     *why = "this program was not compiled for sm_90a";
-    if (!probed()) return nullptr;
+    if (!probed(probe)) return nullptr;
     *why = "the driver has no cuTensorMapEncodeTiled";
     g.encode = tensor_map_encoder();
     if (!g.encode) return nullptr;

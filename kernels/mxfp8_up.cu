@@ -9,6 +9,7 @@
 #include "mxfp8_up.h"
 #include "blackwell.cuh"
 #include "mxfp8_block.cuh"
+#include "probe.cuh"
 #include "swiglu.cuh"
 #include "tensor_map.cuh"
 #include "vector.cuh"
@@ -182,15 +183,6 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-int probed() {
-    int can = 0, *there = nullptr;
-    if (cudaMalloc(&there, sizeof *there) != cudaSuccess) return 0;
-    probe<<<1, 1>>>(there);
-    cudaMemcpy(&can, there, sizeof can, cudaMemcpyDeviceToHost);
-    cudaFree(there);
-    return cudaGetLastError() == cudaSuccess && can;
-}
-
 } // namespace
 
 struct mxfp8_up *mxfp8_up_open(const char **why) {
@@ -202,7 +194,7 @@ struct mxfp8_up *mxfp8_up_open(const char **why) {
     *why = "it needs compute capability 10.0";
     if (major != 10 || minor != 0) return nullptr;
     *why = "this program was not compiled for sm_100a";
-    if (!probed()) return nullptr;
+    if (!probed(probe)) return nullptr;
     *why = "the driver has no cuTensorMapEncodeTiled";
     u.encode = tensor_map_encoder();
     if (!u.encode) return nullptr;
