@@ -186,7 +186,7 @@ struct backend {
                      */
     int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
     int own_unit;   /* gradients that experts_* leave may have own rows that begin and end at
-                       multiples   of it; 0: they have none; the same */
+                       multiples of it; 0: they have none; the same */
     int rows_again; /* 1: moe_dispatch lays the rows of each layer at the beginning of its stash,
                        over those of the others; set and taken back between steps */
     int64_t waits;  /* times that the host has waited for a device */

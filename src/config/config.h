@@ -64,8 +64,8 @@ struct config {
         int recipe; /* enum precision_kind */
         int emulate, fp8_activations, fp8_weights, fp8_dispatch;
         int64_t first_layers_bf16, last_layers_bf16;
-        char *
-            layers_bf16; /* instead of these: numbers of layers, a blank between them; NULL: none */
+        /* instead of these: numbers of layers, a blank between them; NULL: none */
+        char *layers_bf16;
         int64_t statistics_every_n_steps; /* 0: never */
     } precision;
 
