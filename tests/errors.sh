@@ -88,14 +88,14 @@ both 78 "engine.exchange is 'mpi', which backend 'cuda' does not have" $train ba
 both 78 "engine.attention is 'cudnn', which backend 'cpu' does not have" $train engine.attention=cudnn checkpoint.ckpt_dir=auto
 both 78 "precision.recipe is 'bf16', which backend 'cpu' does not have" $train precision.recipe=bf16 checkpoint.ckpt_dir=auto
 both 78 "precision.recipe is 'mxfp8', which the CPU cannot compute fast: precision.emulate=true gives the same numbers slowly, precision.recipe=fp32 is fast" $train precision.recipe=mxfp8 checkpoint.ckpt_dir=auto
-both 78 "precision.recipe is 'auto8', and there is no recipe of eight bits for the CPU: mxfp8 is for GPUs of compute capability 10.x, fp8_block for 9.0, bf16 for other GPUs, fp32 for the CPU" $train precision.recipe=auto8 precision.emulate=true checkpoint.ckpt_dir=auto
+both 78 "precision.recipe is 'auto8', and there is no recipe of eight bits for the CPU: mxfp8 is for GPUs of compute capability 10.0 and later, fp8_block for 9.0, bf16 for other GPUs, fp32 for the CPU" $train precision.recipe=auto8 precision.emulate=true checkpoint.ckpt_dir=auto
 both 78 "precision.recipe: 'fp8' is not one of auto | fp32 | bf16 | fp8_block | mxfp8 | auto8 (command line)" $train precision.recipe=fp8
 both 78 'precision.fp8_activations needs a precision.recipe of eight bits' $train precision.recipe=bf16 precision.fp8_activations=true checkpoint.ckpt_dir=auto
 both 78 'precision.fp8_activations together with layers that stay out of the recipe (precision.first_layers_bf16, last_layers_bf16, layers_bf16) needs parallelism.ep_size=1' $train precision.recipe=mxfp8 precision.emulate=true precision.fp8_activations=true precision.first_layers_bf16=1 parallelism.ep_size=2 checkpoint.ckpt_dir=auto
 both 78 'precision.first_layers_bf16 (99) and precision.last_layers_bf16 (0) are more than model.num_hidden_layers (1)' $train precision.recipe=mxfp8 precision.emulate=true precision.first_layers_bf16=99 checkpoint.ckpt_dir=auto
 both 78 "precision.layers_bf16: '1' is not a layer: they are 0 to 0" $train precision.recipe=mxfp8 precision.emulate=true 'precision.layers_bf16=[0, 1]' checkpoint.ckpt_dir=auto
 both 78 "precision.layers_bf16 ('0') and precision.first_layers_bf16 (1) or last_layers_bf16 (0): give the list or the two numbers" $train precision.recipe=mxfp8 precision.emulate=true precision.layers_bf16=0 precision.first_layers_bf16=1 checkpoint.ckpt_dir=auto
-both 78 'engine.fused is false, and a precision.recipe of eight bits is computed with fused products alone' $train engine.fused=false precision.recipe=mxfp8 precision.emulate=true checkpoint.ckpt_dir=auto
+both 78 'engine.fused: false is for bf16 and fp32; precision.recipe is one of eight bits' $train engine.fused=false precision.recipe=mxfp8 precision.emulate=true checkpoint.ckpt_dir=auto
 for recipe in auto fp32; do
     both 78 'precision.fp8_weights needs a precision.recipe of eight bits' $train precision.recipe=$recipe precision.fp8_weights=true checkpoint.ckpt_dir=auto
 done

@@ -43,12 +43,12 @@ for recipe in fp8_block mxfp8; do
         ok $? "$recipe: the same model to the bit after a stop"
         run 1 out 20 $eight precision.first_layers_bf16=1 precision.last_layers_bf16=1 && said "$recipe, emulated, in no layer" && same whole out
         ok $? "$recipe: all layers out of it: the model of fp32 to the bit"
-        run 1 first 20 $eight precision.first_layers_bf16=1 && said "$recipe, emulated, in layers 1 to 1 of 0 to 1" &&
+        run 1 first 20 $eight precision.first_layers_bf16=1 && said "$recipe, emulated, in layers 1 of 0 to 1" &&
             run 1 last 20 $eight precision.last_layers_bf16=1 && ! same whole first && ! same $recipe first && ! same whole last && ! same first last
         ok $? "$recipe: the first or the last layer out of it: other models"
-        run 1 listed 20 $eight precision.layers_bf16=0 && said "$recipe, emulated, in layers 1 to 1 of 0 to 1" && same first listed &&
+        run 1 listed 20 $eight precision.layers_bf16=0 && said "$recipe, emulated, in layers 1 of 0 to 1" && same first listed &&
             run 1 listed 22 $eight 'precision.layers_bf16=[1]' && after 20 && grep -q 'changed: .*precision.layers_bf16 from 0 to 1$' err &&
-            grep -q 'layers_bf16: "1"' listed/used.yaml && said "$recipe, emulated, in layers 0 to 0 of 0 to 1" &&
+            grep -q 'layers_bf16: "1"' listed/used.yaml && said "$recipe, emulated, in layers 0 of 0 to 1" &&
             run 1 first 22 $eight precision.last_layers_bf16=1 && after 20 && same first listed
         ok $? "$recipe: layers of a list out of it, and another list when it goes on: the same bits as without a list"
         run 2 two 10 $eight && run 2 twice 10 $eight && same two twice && run 1 one 10 $eight grad_acc_steps=2 && ! same one two && apart one two 0 0.001

@@ -51,7 +51,8 @@ static void host_open(struct backend *be, const struct grid *g) {
                             .attention = {.H = H, .G = G, .K = K},
                             .backward = 1,
                             .low = LOW_MXFP8,
-                            .way = LOW_FAST};
+                            .way = LOW_FAST,
+                            .capability = 100};
     s->eight = &cuda_mxfp8;
     cuda(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     cuda(cudaEventCreateWithFlags(&s->forked, cudaEventDisableTiming));

@@ -196,6 +196,12 @@ plan 0 ./wide.yaml $mxfp8 && grep -q '^eight bits  *mxfp8, by cuBLASLt: compiled
 ok $? 'auto8 is mxfp8 there; it is emulated when that is asked for'
 # shellcheck disable=SC2086
 plan 0 ./wide.yaml $mxfp8 engine.experts=grouped && refused 78 'engine.experts: grouped: model.intermediate_size must be a multiple of 128 in mxfp8' ./wide.yaml $mxfp8 engine.experts=grouped model.intermediate_size=96
+# shellcheck disable=SC2086
+refused 78 'engine.experts: grouped: it needs compute capability 10.0' ./wide.yaml ${mxfp8%0.0}0.3 engine.experts=grouped
+refused 78 'engine.experts: grouped: it needs compute capability 9.0' ./wide.yaml --capability 8.0 engine.experts=grouped
+refused 78 'precision.fp8_dispatch needs GPUs of compute capability 8.9 or more; these have 8.0: with false tokens travel as they are' ./wide.yaml --capability 8.0 precision.fp8_dispatch=true
+plan 0 ./wide.yaml --json --capability 8.0 && cp out other && plan 0 ./wide.yaml --json engine.experts=cublaslt && has 'd["memory"] == json.load(open("other"))["memory"]'
+ok $? 'other GPUs have no grouped products'
 refused 78 "precision.recipe is 'fp8_block', which this version does not compute on GPUs of compute capability 10.0: precision.recipe=bf16 is fast there" ./wide.yaml $eight --capability 10.0
 # with layers that stay out of the recipe, activations in eight bits are for one rank's experts alone
 stay="L1_8x7B_ep --ranks 2 $eight precision.first_layers_bf16=1 parallelism.dp_size=2 parallelism.ep_size=1 model.num_hidden_layers=8"

@@ -298,6 +298,38 @@ static void open_trial(struct trial *t, int dp, int ep, const char *variant, con
     memory_free(deck);
 }
 
+/* Gradients of experts whose own rows lie in the room with the others': on all ranks, on every
+ * other one. (A GPU's backend decides that for itself.) */
+enum whose { OF_NONE, OF_EVERY_OTHER };
+static enum whose whose;
+
+static void choose_own(struct backend *be) {
+    be->own_unit = whose == OF_EVERY_OTHER && be->grid->rank % 2;
+}
+
+static int n_direct(const struct model *m) {
+    int n = 0;
+    for (int i = 0; i < m->params->n; i++) n += m->stages->direct[i];
+    return n;
+}
+
+static void check_own(int dp, int ep, int variant, const char *name, const struct outcome *none) {
+    for (whose = OF_NONE; whose <= OF_EVERY_OTHER; whose++) {
+        struct trial t;
+        char *deck = memory_format("%s%sparallelism.shard: full\n", base_deck, variants[variant]);
+        trial_open_on(&t, MPI_COMM_WORLD, dp, ep, deck, choose_own);
+        watch(t.m);
+        struct outcome o = run(&t);
+        double e = worst_gradient(&t, &o, none);
+        tap_ok(e < 1e-5 && (n_direct(t.m) > 0) == (t.be->own_unit > 0 && dp > 1),
+               "%s: gradients with own rows apart on %s: %.1e", name,
+               whose == OF_NONE ? "no rank" : "every other rank", e);
+        memory_free(o.grads);
+        memory_free(deck);
+        trial_close(&t);
+    }
+}
+
 static void check(int dp, int ep, int variant) {
     struct trial t;
     char *name = memory_format("%d x %d, variant %d", dp, ep, variant);
@@ -327,6 +359,7 @@ static void check(int dp, int ep, int variant) {
     tap_ok(memcmp(later.grads, at_once.grads, later.n * sizeof *later.grads) == 0 &&
                memcmp(&later, &at_once, offsetof(struct outcome, grads)) == 0,
            "%s: the same bits with everything beside as late as may be", name);
+    if (on_cpu()) tap_ok((n_direct(t.m) > 0) == (dp > 1), "%s: own rows of experts apart", name);
     size_t most = largest(t.m);
     tap_ok(most_whole <= 2 * most && most_whole > most && t.m->stages->room < most + 64 * 9,
            "%s: at most %zu elements whole, of two stages of %zu", name, most_whole, most);
@@ -340,6 +373,7 @@ static void check(int dp, int ep, int variant) {
     check_sent(&t, name, gathered, reduced);
     for (int i = 0; i < MICRO_STEPS; i++) batch_free(b[i]);
     trial_close(&t);
+    if (on_cpu()) check_own(dp, ep, variant, name, &none);
     memory_free(none.grads);
     memory_free(at_once.grads);
     memory_free(later.grads);

@@ -144,6 +144,7 @@ struct work {
     int beside;       /* 1: there will be work beside */
     enum low low;     /* the recipe that `low` of the backend will ask for */
     enum low_way way; /* how it is computed, on a GPU: the backend's */
+    int capability;   /* of the GPU, 90 for 9.0; 0: none. The backend's */
 };
 
 /* A part of a micro-batch's work that a backend may record and replay: it is the same whenever all

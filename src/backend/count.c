@@ -99,7 +99,8 @@ static void alloc_pull(struct backend *be) {
 static void reserve_cuda(struct backend *be, struct work w) {
     struct count *c = be->state;
     char why[200];
-    w.way = cuda_low_way(c->capability, w.low, c->options.emulate);
+    w.capability = c->capability;
+    w.way = cuda_low_way(w.capability, w.low, c->options.emulate);
     int cudnn = BUILD_MAY_HAVE_CUDNN && c->options.attention != ATTENTION_OWN &&
                 cuda_cudnn_serves(&w, be->real_bytes, &c->options, why, sizeof why);
     int grouped = cuda_grouped_serves(&w, be->real_bytes, &c->options, why, sizeof why);

@@ -90,8 +90,9 @@ static void check_sizes(const struct backend *be, const struct work *w) {
 static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
     assert(!s->scratch);
+    w.capability = cuda_capability(be->grid);
+    w.way = cuda_low_way(w.capability, w.low, s->options.emulate);
     s->work = w;
-    s->work.way = w.way = cuda_low_way(cuda_capability(be->grid), w.low, s->options.emulate);
     s->eight = w.low == LOW_FP8_BLOCK ? &cuda_fp8
                : w.low == LOW_NONE    ? NULL
                : w.way == LOW_FAST    ? &cuda_mxfp8

@@ -199,6 +199,7 @@ void cuda_gemm(struct backend *be, int way, int ta, int tb, int M, int N, int K,
 struct mxfp8_matrix;
 void cuda_gemm_mxfp8(struct backend *be, int way, int M, int N, int K, struct mxfp8_matrix a,
                      struct mxfp8_matrix b, float beta, void *c, int c_fp32);
+int cuda_gemm_has_mxfp8(void); /* 0: this program was built with a cuBLASLt that knows none */
 /* 1: cuBLASLt has an algorithm for it. */
 int cuda_gemm_mxfp8_serves(struct backend *be, int M, int N, int K, struct mxfp8_matrix a,
                            struct mxfp8_matrix b, void *c, int c_fp32);

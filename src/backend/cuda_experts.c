@@ -86,6 +86,9 @@ void cuda_experts_reserve(struct backend *be) {
     s->products = !s->grouped          ? &cuda_each
                   : s->options.unfused ? &cuda_grouped_apart
                                        : &cuda_grouped;
+    if (s->options.unfused && !s->grouped)
+        log_info("experts",
+                 "engine.fused is of no account: a product an expert has passes besides");
 }
 
 const char *cuda_experts_name(const struct backend *be) {

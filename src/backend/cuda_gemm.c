@@ -258,6 +258,10 @@ void cuda_gemm_mxfp8(struct backend *be, int way, int M, int N, int K, struct mx
     product(be, way, mxfp8_key(be, M, N, K, &o, beta, c, c_fp32), /*ragged=*/c_fp32, &o, beta, c);
 }
 
+int cuda_gemm_has_mxfp8(void) {
+    return HAS_MXFP8;
+}
+
 int cuda_gemm_mxfp8_serves(struct backend *be, int M, int N, int K, struct mxfp8_matrix a,
                            struct mxfp8_matrix b, void *c, int c_fp32) {
     struct operands o = mxfp8_operands(a, b);

@@ -242,6 +242,22 @@ static struct size lacking(struct backend *be) {
     return (struct size){0};
 }
 
+static void refuse_lacking(struct backend *be) {
+    struct size size = lacking(be);
+    char what[120] = "of another rank lacks a product";
+    if (size.M > 0)
+        snprintf(what, sizeof what, "has no algorithm for a product of %d x %d x %d", size.M,
+                 size.N, size.K);
+    if (!cuda_gemm_has_mxfp8())
+        snprintf(what, sizeof what, "that this program was built with is older than CUDA 12.8's");
+    if (agree_any(be->grid, size.M > 0) && be->grid->rank == 0)
+        die_user(EXIT_CONFIG,
+                 "precision.recipe: cuBLASLt %s in MXFP8 here: precision.emulate: true gives the "
+                 "same numbers by products in BF16",
+                 what);
+    user_agree();
+}
+
 /* Where the deck asks for it. */
 static void open_up(struct backend *be) {
     struct cuda_state *s = cuda_state(be);
@@ -261,13 +277,7 @@ void cuda_mxfp8_reserve(struct backend *be) {
     if (s->eight != &cuda_mxfp8) return;
     for (int i = 0; i < N_CUDA_MXFP8_ROOMS; i++)
         if (rooms.bytes[i]) s->mxfp8[i] = be->alloc(be, rooms.bytes[i]);
-    struct size size = lacking(be);
-    if (be->grid->rank == 0 && size.M > 0)
-        die_user(EXIT_CONFIG,
-                 "precision.recipe: cuBLASLt has no algorithm for a product of %d x %d x %d in "
-                 "MXFP8 here: precision.emulate: true gives the same numbers by products in BF16",
-                 size.M, size.N, size.K);
-    user_agree();
+    refuse_lacking(be);
     if (s->options.experts == EXPERTS_GROUPED) open_up(be);
 }
 

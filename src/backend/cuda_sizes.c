@@ -90,7 +90,7 @@ int cuda_cudnn_serves(const struct work *w, size_t real_bytes, const struct back
 
 int cuda_grouped_serves(const struct work *w, size_t real_bytes, const struct backend_options *o,
                         char *why, size_t size) {
-    const char *reason = NULL;
+    const char *reason = w->capability != 90 ? "it needs compute capability 9.0" : NULL;
     if (real_bytes == sizeof(float)) reason = "they compute in BF16";
     if (w->D % GROUPED_UNIT) reason = "model.hidden_size must be a multiple of 64";
     if (w->F % GROUPED_UNIT) reason = "model.intermediate_size must be a multiple of 64";
@@ -149,8 +149,11 @@ int cuda_mxfp8_up_serves(const struct work *w, char *why, size_t size) {
     const char *wide = w->D % MXFP8_TILE_COLS   ? "model.hidden_size"
                        : w->F % MXFP8_TILE_COLS ? "model.intermediate_size"
                                                 : NULL;
-    if (wide) snprintf(why, size, "%s must be a multiple of %d in mxfp8", wide, MXFP8_TILE_COLS);
-    return !wide;
+    if (w->capability != 100)
+        snprintf(why, size, "it needs compute capability 10.0");
+    else if (wide)
+        snprintf(why, size, "%s must be a multiple of %d in mxfp8", wide, MXFP8_TILE_COLS);
+    return w->capability == 100 && !wide;
 }
 
 size_t cuda_mxfp8_bytes(size_t n, size_t rows, size_t cols) {

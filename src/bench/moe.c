@@ -158,8 +158,9 @@ static void both(void *context) {
 }
 
 const char *moe_engine(const struct backend *be, int fused) {
-    if (be->row_unit > 1) return fused ? "grouped" : "unfused";
-    return strcmp(be->name, "cuda") == 0 ? "cublaslt" : "loop";
+    if (strcmp(be->name, "cuda") != 0) return "loop";
+    if (!strstr(be->engines, "experts grouped")) return "cublaslt";
+    return fused ? "grouped" : "unfused";
 }
 
 /* What the experts write forward and backward of rows that are of use, from the shapes: z, h and y;

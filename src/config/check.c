@@ -68,8 +68,7 @@ static char *check_precision(const struct config *c) {
     int64_t first = c->precision.first_layers_bf16, last = c->precision.last_layers_bf16;
     const char *list = c->precision.layers_bf16;
     if (!c->engine.fused && c->precision.recipe >= PRECISION_FP8_BLOCK)
-        refuse("engine.fused is false, and a precision.recipe of eight bits is computed with fused "
-               "products alone");
+        refuse("engine.fused: false is for bf16 and fp32; precision.recipe is one of eight bits");
     if (list && first + last > 0)
         refuse("precision.layers_bf16 ('%s') and precision.first_layers_bf16 (%" PRId64
                ") or last_layers_bf16 (%" PRId64 "): give the list or the two numbers",

@@ -39,7 +39,7 @@ static char *devices(int capability) {
 
 /* Blackwell has units for E8M0 scales, Hopper multiplies E4M3 only. */
 static int settle_auto8(struct config *c, int capability) {
-    if (capability / 10 == 10)
+    if (capability >= 100)
         c->precision.recipe = PRECISION_MXFP8;
     else if (capability == 90)
         c->precision.recipe = PRECISION_FP8_BLOCK;
@@ -58,7 +58,8 @@ static char *settle_recipe(struct config *c, int capability) {
                                                                                   : "fp32";
     if (!known)
         problem = memory_format("precision.recipe is 'auto8', and there is no recipe of eight bits "
-                                "for %s: mxfp8 is for GPUs of compute capability 10.x, fp8_block "
+                                "for %s: mxfp8 is for GPUs of compute capability 10.0 and "
+                                "later, fp8_block "
                                 "for 9.0, bf16 for other GPUs, fp32 for the CPU",
                                 here);
     else if (way == LOW_LACKING)
@@ -79,7 +80,7 @@ char *low_settle(struct config *c, int capability) {
     if (problem || !c->precision.fp8_dispatch || capability == 0 || capability >= 89)
         return problem;
     return memory_format("precision.fp8_dispatch needs GPUs of compute capability 8.9 or more; "
-                         "these have %d.%d",
+                         "these have %d.%d: with false tokens travel as they are",
                          capability / 10, capability % 10);
 }
 
@@ -95,7 +96,9 @@ char *low_text(const struct config *c, int capability) {
     for (int l = 0, end; l < L; l = end + 1) {
         for (end = l; end < L && low_layer(c, end) != LOW_NONE;) end++;
         if (end == l) continue;
-        char *more = memory_format("%s%s%d to %d", layers, layers[0] ? ", " : "", l, end - 1);
+        const char *between = layers[0] ? ", " : "";
+        char *more = end == l + 1 ? memory_format("%s%s%d", layers, between, l)
+                                  : memory_format("%s%s%d to %d", layers, between, l, end - 1);
         memory_free(layers);
         layers = more;
     }

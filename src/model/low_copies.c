@@ -37,9 +37,9 @@ void low_copies_new(struct model *m) {
     for (int l = 0; l < m->s.L; l++) {
         list_matrices(m, l, list);
         for (int k = 0; k < MATRICES && low_layer(m->config, l) != LOW_NONE; k++) {
-            void **room = &rooms[l % ROOMS][k];
-            if (!*room || !m->shares[list[k]].staged)
-                *room = m->be->alloc(m->be, bytes_of(m, list[k]));
+            void *of_its_own = NULL,
+                 **room = m->shares[list[k]].staged ? &rooms[l % ROOMS][k] : &of_its_own;
+            if (!*room) *room = m->be->alloc(m->be, bytes_of(m, list[k]));
             m->low_copies[list[k]] = *room;
         }
     }

@@ -33,8 +33,8 @@ static const char help[] =
     "575 with 8192 tokens a micro-batch and more: an H200 with Mixtral's shape), what it sends to "
     "others of its node (284 GB/s)\n"
     "and to other nodes (40), and the ranks of a node (8). --capability is that of the GPUs (9.0): "
-    "memory of a recipe of\n"
-    "eight bits depends on it. GB and rates stay an H200's unless they are given.\n";
+    "engines and memory\n"
+    "depend on it. GB and rates stay an H200's unless they are given.\n";
 
 /* The words of the command line. */
 struct request {
@@ -131,9 +131,10 @@ static void refuse_engines(const struct plan *p) {
                      .E = s.E,
                      .A = s.A,
                      .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window},
-                     .low = low_recipe(p->config)};
+                     .low = low_recipe(p->config),
+                     .capability = plan_capability(p)};
     if (!p->cuda) return;
-    w.way = cuda_low_way(plan_capability(p), w.low, o.emulate);
+    w.way = cuda_low_way(w.capability, w.low, o.emulate);
     char why[200], *problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
 #if defined HAVE_CUDA && !defined HAVE_CUDNN /* as count.c has it */
