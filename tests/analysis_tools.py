@@ -79,7 +79,8 @@ def test_ends():
         os.mkfifo("out.csv.tmp")  # where the file is made: written until the pipe is full
         reader = os.open("out.csv.tmp", os.O_RDONLY | os.O_NONBLOCK)
         words = [REGULON, "convert-metrics", "long.h5", "--csv", "out.csv"]
-        out = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        heard = lambda number=number: signal.signal(number, signal.SIG_DFL)  # a shell's `&` has SIGINT ignored
+        out = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
         ready = select.select([reader], [], [], 60)[0]
         out.send_signal(number)
         said = out.stderr.read()
