@@ -8,8 +8,8 @@
  * of row 32 c + l, and all four quarters of the lanes have the same. */
 #ifndef REGULON_KERNELS_BLACKWELL_CUH
 #define REGULON_KERNELS_BLACKWELL_CUH
+#include "mbarrier.cuh"
 #include <cuda.h>
-#include <stdint.h>
 
 /* 1 where these instructions can be compiled. Kernels that use them are empty elsewhere. */
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL)
@@ -22,23 +22,9 @@ namespace blackwell {
 
 #if BLACKWELL
 
+using namespace mbarrier;
+
 /* ---- barriers ---- */
-
-static __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-/* The initialisations become visible to bulk copies and products. */
-static __device__ __forceinline__ void barrier_init_done() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-/* Arrives, and announces the bytes of bulk copies to come. */
-static __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
 
 static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
     uint32_t passed;

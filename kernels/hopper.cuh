@@ -11,8 +11,8 @@
  * 16 w + l / 4, columns 8 j + 2 (l % 4) and one more; row 8 further, the same columns. */
 #ifndef REGULON_KERNELS_HOPPER_CUH
 #define REGULON_KERNELS_HOPPER_CUH
+#include "mbarrier.cuh"
 #include <cuda.h>
-#include <stdint.h>
 
 /* 1 where these instructions can be compiled. Kernels that use them are empty elsewhere. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -24,6 +24,8 @@
 namespace hopper {
 
 #if HOPPER
+
+using namespace mbarrier;
 
 /* ---- clusters and barriers ---- */
 
@@ -37,22 +39,6 @@ static __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\n\t"
                  "barrier.cluster.wait.acquire;" ::
                      : "memory");
-}
-
-static __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-/* The initialisations become visible to the cluster and to bulk copies. */
-static __device__ __forceinline__ void barrier_init_done() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-/* Arrives, and announces the bytes of bulk copies to come. */
-static __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
 }
 
 /* Arrives at the barrier that lies at the same place in block `rank` of the cluster. What it orders

@@ -3,15 +3,13 @@
  * by either recipe, from the operands that it has there, and compared with FP64 (the two that are
  * behind the activation's gradient, with FP32). */
 #include "config.h"
-#include "base/file.h"
 #include "base/memory.h"
+#include "genome.h"
 #include "tap.h"
 #include "train/step.h"
 #include "trial.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 enum { TOKENS = 512, STEPS = 120, LAYERS = 2, E = 4, D = 128, F = 256 };
 
@@ -241,21 +239,19 @@ static void watch(struct backend *be) {
 
 /* ---- learning ---- */
 
-/* The first n bases of a gzipped FASTA file as 0 to 3. */
+/* The first n bases of the genome as 0 to 3; returns how many of them are one of the four. */
 static int read_bases(int32_t *bases, int n) {
     static const char letters[] = "ACGT";
-    const char *srcdir = getenv("srcdir");
-    char *path = file_join(srcdir ? srcdir : ".", "input/genomes/ecoli_536.fna.gz"), line[1024];
-    int have = 0;
-    gzFile f = gzopen(path, "rb");
-    while (f && have < n && gzgets(f, line, sizeof line))
-        for (const char *c = line; *line != '>' && *c && have < n; c++) {
-            const char *at = strchr(letters, *c);
-            if (at) bases[have++] = (int32_t)(at - letters);
-        }
-    if (f) gzclose(f);
+    char *path, *text = memory_alloc((size_t)n);
+    int have = (int)genome_read(text, (size_t)n, &path), known = 0;
+    for (int i = 0; i < have; i++) {
+        const char *at = memchr(letters, text[i], 4);
+        bases[i] = at ? (int32_t)(at - letters) : 0;
+        known += at != NULL;
+    }
+    memory_free(text);
     memory_free(path);
-    return have;
+    return known;
 }
 
 int main(int argc, char **argv) {

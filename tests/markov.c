@@ -1,16 +1,14 @@
 /* The Markov baseline against a hand-computed case, a brute-force count, and known figures of a
  * real genome. */
 #include "config.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/markov.h"
+#include "genome.h"
 #include "hand.h"
 #include "tap.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 static void score(const struct corpus *train, const struct corpus *held_out, const struct config *c,
                   struct markov_result *r) {
@@ -144,29 +142,14 @@ static void test_alpha(void) {
     hand_free(a);
 }
 
-/* The letters of a gzipped FASTA file of one record. */
-static struct corpus *read_genome(const char *path) {
+static void test_genome(void) {
     enum { ROOM = 6000000 };
-    char *text = memory_alloc(ROOM), line[1024];
-    size_t n = 0;
-    gzFile f = gzopen(path, "rb");
-    while (f && gzgets(f, line, sizeof line)) {
-        size_t bytes = strcspn(line, "\r\n");
-        if (line[0] == '>' || n + bytes >= ROOM) continue;
-        memcpy(text + n, line, bytes);
-        n += bytes;
-    }
-    if (f) gzclose(f);
+    char *path, *text = memory_alloc(ROOM);
+    size_t n = genome_read(text, ROOM - 1, &path);
+    text[n] = '\0';
     const char *record = text;
     struct corpus *c = n ? hand_text(&record, 1) : NULL;
     memory_free(text);
-    return c;
-}
-
-static void test_genome(void) {
-    const char *srcdir = getenv("srcdir");
-    char *path = file_join(srcdir ? srcdir : ".", "input/genomes/ecoli_536.fna.gz");
-    struct corpus *c = read_genome(path);
     tap_ok(c != NULL && c->n_tokens == 4938920, "E. coli 536 from %s", path);
     memory_free(path);
     if (c == NULL) return;

@@ -309,7 +309,7 @@ static void choose_own(struct backend *be) {
 
 static int n_direct(const struct model *m) {
     int n = 0;
-    for (int i = 0; i < m->params->n; i++) n += m->stages->direct[i];
+    for (int i = 0; i < m->params->n; i++) n += stage_direct(m, i);
     return n;
 }
 

@@ -99,8 +99,7 @@ static void alloc_pull(struct backend *be) {
 static void reserve_cuda(struct backend *be, struct work w) {
     struct count *c = be->state;
     char why[200];
-    w.capability = c->capability;
-    w.way = cuda_low_way(w.capability, w.low, c->options.emulate);
+    w = cuda_work_on(w, c->capability, &c->options);
     int cudnn = BUILD_MAY_HAVE_CUDNN && c->options.attention != ATTENTION_OWN &&
                 cuda_cudnn_serves(&w, be->real_bytes, &c->options, why, sizeof why);
     int grouped = cuda_grouped_serves(&w, be->real_bytes, &c->options, why, sizeof why);

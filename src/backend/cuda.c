@@ -90,9 +90,7 @@ static void check_sizes(const struct backend *be, const struct work *w) {
 static void reserve(struct backend *be, struct work w) {
     struct cuda_state *s = cuda_state(be);
     assert(!s->scratch);
-    w.capability = cuda_capability(be->grid);
-    w.way = cuda_low_way(w.capability, w.low, s->options.emulate);
-    s->work = w;
+    s->work = w = cuda_work_on(w, cuda_capability(be->grid), &s->options);
     s->eight = w.low == LOW_FP8_BLOCK ? &cuda_fp8
                : w.low == LOW_NONE    ? NULL
                : w.way == LOW_FAST    ? &cuda_mxfp8

@@ -23,9 +23,9 @@ struct cuda_low {
 
 static const struct fp8_matrix none;
 
-/* Its codes, and behind them, from a multiple of 256 bytes on, its scales. */
+/* Its codes, and behind them its scales. */
 static struct fp8_matrix matrix_at(void *p, size_t elements) {
-    return (struct fp8_matrix){p, (float *)((char *)p + (elements + 255) / 256 * 256)};
+    return (struct fp8_matrix){p, (float *)((char *)p + cuda_scales_at(elements))};
 }
 
 static struct fp8_matrix room(struct backend *be, enum cuda_low_room which, size_t rows, int cols) {

@@ -18,10 +18,10 @@
 
 static const struct mxfp8_matrix none;
 
-/* Its codes, and behind them, from a multiple of 256 bytes on, its scales. */
+/* Its codes, and behind them its scales. */
 static struct mxfp8_matrix matrix_at(const void *p, size_t codes) {
     uint8_t *at = (void *)(uintptr_t)p;
-    return (struct mxfp8_matrix){at, at + (codes + 255) / 256 * 256};
+    return (struct mxfp8_matrix){at, at + cuda_scales_at(codes)};
 }
 
 static struct mxfp8_matrix room(struct backend *be, enum cuda_mxfp8_room which, size_t rows,

@@ -106,6 +106,12 @@ enum low_way cuda_low_way(int capability, enum low low, int emulate) {
     return capability == 90 && low == LOW_FP8_BLOCK ? LOW_FAST : LOW_LACKING;
 }
 
+struct work cuda_work_on(struct work w, int capability, const struct backend_options *o) {
+    w.capability = capability;
+    w.way = cuda_low_way(capability, w.low, o->emulate);
+    return w;
+}
+
 /* A tile of scales is of one expert. */
 int cuda_row_unit(int grouped, enum low low, enum low_way way) {
     if (low == LOW_FP8_BLOCK) return GROUPED_FP8_ROWS;
@@ -115,19 +121,25 @@ int cuda_row_unit(int grouped, enum low low, enum low_way way) {
 
 /* Codes, and a scale for each `block` of them at most, which begin at a multiple of 256 bytes. */
 static size_t low_codes(size_t elements, size_t block) {
-    return (elements + 255) / 256 * 256 + (elements / block * sizeof(float) + 255) / 256 * 256;
+    return cuda_scales_at(elements) + (elements / block * sizeof(float) + 255) / 256 * 256;
 }
 
 static size_t low_matrix(size_t rows, size_t cols) {
     return low_codes(rows * cols, GROUPED_FP8_UNIT);
 }
 
+/* Numbers of the widest operand of projections that a token is: x, or the gradient of queries, keys
+ * and values. */
+static size_t token_width(const struct work *w) {
+    const struct attention_shape *a = &w->attention;
+    return most((size_t)w->D, (size_t)(a->H + 2 * a->G) * (size_t)a->K);
+}
+
 struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
     size_t unit = GROUPED_FP8_ROWS, tokens = ((size_t)w->N + unit - 1) / unit * unit,
            rows = cuda_moe_rooms_of(s, GROUPED_FP8_ROWS, ep_size, 0).rows, D = (size_t)w->D,
-           F = (size_t)w->F, K = (size_t)w->attention.K, H = (size_t)w->attention.H * K,
-           qkv = H + 2 * (size_t)w->attention.G * K, wide = most(most(D, qkv), H);
+           F = (size_t)w->F, wide = token_width(w);
     struct cuda_low_rooms r = {0};
     if (w->low != LOW_FP8_BLOCK) return r;
     size_t *bytes = r.bytes;
@@ -146,26 +158,23 @@ size_t cuda_low_copies(int n, int N, int K) {
 }
 
 int cuda_mxfp8_up_serves(const struct work *w, char *why, size_t size) {
-    const char *wide = w->D % MXFP8_TILE_COLS   ? "model.hidden_size"
-                       : w->F % MXFP8_TILE_COLS ? "model.intermediate_size"
-                                                : NULL;
-    if (w->capability != 100)
-        snprintf(why, size, "it needs compute capability 10.0");
-    else if (wide)
-        snprintf(why, size, "%s must be a multiple of %d in mxfp8", wide, MXFP8_TILE_COLS);
-    return w->capability == 100 && !wide;
+    const char *reason = NULL;
+    if (w->F % MXFP8_TILE_COLS)
+        reason = "model.intermediate_size must be a multiple of 128 in mxfp8";
+    if (w->D % MXFP8_TILE_COLS) reason = "model.hidden_size must be a multiple of 128 in mxfp8";
+    if (w->capability != 100) reason = "it needs compute capability 10.0";
+    if (reason) snprintf(why, size, "%s", reason);
+    return !reason;
 }
 
 size_t cuda_mxfp8_bytes(size_t n, size_t rows, size_t cols) {
-    return (mxfp8_codes(n, rows, cols) + 255) / 256 * 256 + mxfp8_scales(n, rows, cols);
+    return cuda_scales_at(mxfp8_codes(n, rows, cols)) + mxfp8_scales(n, rows, cols);
 }
 
 struct cuda_mxfp8_rooms cuda_mxfp8_rooms_of(const struct work *w, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
     size_t N = (size_t)w->N, rows = cuda_moe_rooms_of(s, MXFP8_TILE_ROWS, ep_size, 0).rows,
-           D = (size_t)w->D, F = (size_t)w->F, K = (size_t)w->attention.K,
-           H = (size_t)w->attention.H * K, qkv = H + 2 * (size_t)w->attention.G * K,
-           tokens = cuda_mxfp8_bytes(1, N, most(most(D, qkv), H));
+           D = (size_t)w->D, F = (size_t)w->F, tokens = cuda_mxfp8_bytes(1, N, token_width(w));
     struct cuda_mxfp8_rooms r = {{0}};
     if (w->low != LOW_MXFP8 || w->way != LOW_FAST) return r;
     r.bytes[CUDA_MXFP8_ROWS] =
@@ -180,12 +189,12 @@ struct cuda_mxfp8_rooms cuda_mxfp8_rooms_of(const struct work *w, int ep_size) {
 struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int grouped, int ep_size) {
     enum { BF16 = 2 };
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
-    size_t N = (size_t)w->N, K = (size_t)w->attention.K, D = (size_t)w->D, F = (size_t)w->F,
+    size_t N = (size_t)w->N, D = (size_t)w->D, F = (size_t)w->F,
            rows = cuda_moe_rooms_of(s, cuda_row_unit(grouped, w->low, w->way), ep_size, 0).rows,
-           H = (size_t)w->attention.H * K, qkv = H + 2 * (size_t)w->attention.G * K;
+           H = (size_t)w->attention.H * (size_t)w->attention.K;
     struct cuda_emulate_rooms r = {{0}};
     if (w->low != LOW_MXFP8 || w->way != LOW_EMULATED) return r;
-    r.bytes[0] = BF16 * most(rows * most(D, w->backward ? 2 * F : F), N * most(D, most(H, qkv)));
+    r.bytes[0] = BF16 * most(rows * most(D, w->backward ? 2 * F : F), N * token_width(w));
     r.bytes[1] = w->backward ? BF16 * most(rows * most(D, F), N * most(D, H)) : 0;
     return r;
 }

@@ -58,6 +58,8 @@ int cuda_row_unit(int grouped, enum low low, enum low_way way);
  * option `emulate`. The one place that says so: model/low.c's refusals and `regulon plan` go by it.
  * The sizes below go by what it says, in struct work. */
 enum low_way cuda_low_way(int capability, enum low low, int emulate);
+/* The work as a GPU of this capability does it: what of struct work is the backend's. */
+struct work cuda_work_on(struct work w, int capability, const struct backend_options *o);
 
 /* Arrays of struct moe, and the largest R. */
 enum cuda_moe_room {
@@ -109,6 +111,11 @@ struct cuda_order_rooms cuda_order_rooms_of(const struct work *w, int ep_size);
 
 /* What memory that other ranks reach takes: no other allocation lies in the same piece. */
 size_t cuda_shared_bytes(size_t bytes);
+
+/* Where the scales of so many codes begin, behind them, in either recipe. */
+static inline size_t cuda_scales_at(size_t codes) {
+    return (codes + 255) / 256 * 256;
+}
 
 /* Rooms for operands of fp8_block, with their scales, and what is kept of weights w[n, N, K] in
  * eight bits: as they are, and from the middle on transposed. */

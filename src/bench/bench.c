@@ -88,7 +88,7 @@ static void bench_gemm(struct backend *be, const struct options *o, const struct
     if (strcmp(be->name, "cuda") == 0) {
         double *weights = memory_alloc_array((size_t)z->E, sizeof *weights);
         ops_reserve(be, z);
-        if (be->row_unit == 1)
+        if (!moe_grouped(be))
             die_user(EXIT_CONFIG, "bench gemm: the grouped kernels cannot serve here: %s",
                      be->engines);
         routing_weights(o->routing, weights, z->E);

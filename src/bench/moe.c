@@ -157,10 +157,13 @@ static void both(void *context) {
                        AT(X), AT(ROUTER), N, l->shape, /*accumulate=*/0);
 }
 
+int moe_grouped(const struct backend *be) {
+    return strstr(be->engines, "experts grouped") != NULL;
+}
+
 const char *moe_engine(const struct backend *be, int fused) {
-    if (strcmp(be->name, "cuda") != 0) return "loop";
-    if (!strstr(be->engines, "experts grouped")) return "cublaslt";
-    return fused ? "grouped" : "unfused";
+    if (moe_grouped(be)) return fused ? "grouped" : "unfused";
+    return strcmp(be->name, "cuda") == 0 ? "cublaslt" : "loop";
 }
 
 /* What the experts write forward and backward of rows that are of use, from the shapes: z, h and y;
@@ -177,7 +180,7 @@ static int open_layers(struct layer layers[3], open_engine *open, void *context,
     int n = 0;
     layer_open(&layers[n++], open(context, wish->engine, wish->fused), z, ids);
     layers[0].fused = wish->fused;
-    if (wish->engine != EXPERTS_AUTO || layers[0].be->row_unit == 1) return n;
+    if (wish->engine != EXPERTS_AUTO || !moe_grouped(layers[0].be)) return n;
     if (wish->alone && wish->fused)
         layer_open(&layers[n++], open(context, EXPERTS_GROUPED, /*fused=*/0), z, ids);
     layer_open(&layers[n++], open(context, EXPERTS_CUBLASLT, /*fused=*/0), z, ids);
@@ -203,7 +206,7 @@ static void run(open_engine *open, void *context, const struct sizes *z,
     for (int i = 0; i < n; i++) {
         struct backend *be = layers[i].be;
         int launches = be->operations(be, experts_both, &layers[i]),
-            fused = layers[i].fused && be->row_unit > 1;
+            fused = layers[i].fused && moe_grouped(be);
         const char *name = moe_engine(be, fused);
         double rates[] = {flops / forward_s[i], 3 * flops / both_s[i]},
                bytes = written(z, (double)be->real_bytes, fused);

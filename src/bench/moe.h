@@ -32,6 +32,9 @@ struct moe_wish {
 void moe_run(struct backend *be, open_engine *open, void *context, const struct sizes *z,
              const struct moe_wish *wish, FILE *csv);
 
+/* 1: the experts of a backend that work was reserved of have the grouped kernels. */
+int moe_grouped(const struct backend *be);
+
 /* The engine for the experts of a backend that work was reserved of, by engine.fused: "grouped",
  * "unfused", "cublaslt", "loop". */
 const char *moe_engine(const struct backend *be, int fused);

@@ -165,7 +165,7 @@ static int run(const struct config *c, struct backend *be, double seconds, FILE 
     double memory = be->memory_peak(be);
     MPI_Allreduce(MPI_IN_PLACE, &memory, 1, MPI_DOUBLE, MPI_MAX, be->grid->world);
     if (be->grid->rank == 0) print_result(&r, moe_engine(be, c->engine.fused), memory, csv);
-    int also = c->engine.experts == EXPERTS_AUTO && be->row_unit > 1 && low_recipe(c) == LOW_NONE;
+    int also = c->engine.experts == EXPERTS_AUTO && moe_grouped(be) && low_recipe(c) == LOW_NONE;
     bed_close(&b);
     return also;
 }

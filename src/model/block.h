@@ -32,7 +32,7 @@ static inline int model_adds(const struct model *m, int i) {
 /* Where products leave the gradient of experts' matrix i. */
 static inline struct gradient model_gradient(const struct model *m, int i) {
     struct gradient g = gradient_whole(model_grad(m, i), model_adds(m, i));
-    if (!m->stages || !m->stages->direct[i]) return g;
+    if (!stage_direct(m, i)) return g;
     size_t cols = (size_t)m->params->list[i].cols;
     g.own = model_own_grad(m, i), g.own_add = m->has_grads;
     g.first = m->shares[i].first / cols, g.rows = m->shares[i].n / cols;

@@ -37,11 +37,11 @@ static char *devices(int capability) {
                : memory_string("the CPU");
 }
 
-/* Blackwell has units for E8M0 scales, Hopper multiplies E4M3 only. */
+/* What is fast there: Blackwell has units for E8M0 scales, Hopper multiplies E4M3 only. */
 static int settle_auto8(struct config *c, int capability) {
-    if (capability >= 100)
+    if (backend_low_way(capability, LOW_MXFP8, 0) == LOW_FAST)
         c->precision.recipe = PRECISION_MXFP8;
-    else if (capability == 90)
+    else if (backend_low_way(capability, LOW_FP8_BLOCK, 0) == LOW_FAST)
         c->precision.recipe = PRECISION_FP8_BLOCK;
     return c->precision.recipe != PRECISION_AUTO8;
 }

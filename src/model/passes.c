@@ -184,8 +184,7 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
 /* What matrix products do not overwrite begins at zero, and what is added to in `stage_reduce`
  * alone. */
 static int begins_at_zero(const struct model *m, int i) {
-    return (m->shares[i].staged && !m->stages->direct[i]) ||
-           m->params->list[i].group == GROUP_NORM ||
+    return (m->shares[i].staged && !stage_direct(m, i)) || m->params->list[i].group == GROUP_NORM ||
            (i == m->params->embed && m->params->embed != m->params->head);
 }
 

@@ -44,8 +44,7 @@ int stages_wanted(const struct model *m) {
     return n > 0;
 }
 
-/* Every rank decides for itself. */
-static int is_direct(const struct model *m, int i) {
+int stage_direct(const struct model *m, int i) {
     const struct share *own = &m->shares[i];
     const struct param *t = &m->params->list[i];
     size_t unit = (size_t)m->be->own_unit * (size_t)t->cols;
@@ -59,8 +58,6 @@ void stages_new(struct model *m) {
     struct backend *be = m->be;
     int list[MOST];
     s->place = memory_alloc_array((size_t)m->params->n, sizeof *s->place);
-    s->direct = memory_alloc_array((size_t)m->params->n, sizeof *s->direct);
-    for (int i = 0; i < m->params->n; i++) s->direct[i] = (char)is_direct(m, i);
     for (int k = STAGE_EMBED; k <= stage_head(m); k++) {
         size_t at = 0;
         for (int j = 0, n = list_tensors(m, k, list); j < n; j++) {
@@ -87,7 +84,6 @@ void stages_free(struct model *m) {
         m->be->release(m->be, s->grads[r]);
     }
     memory_free(s->place);
-    memory_free(s->direct);
     memory_free(s);
 }
 
@@ -171,7 +167,7 @@ void stage_reduce(struct model *m, int k) {
             be->all_reduce(be, group, whole, m->params->list[i].n);
             be->add(be, sum, whole + own->first, own->n);
         } else {
-            be->reduce_scatter_add(be, group, sum, whole, own->counts, m->stages->direct[i]);
+            be->reduce_scatter_add(be, group, sum, whole, own->counts, stage_direct(m, i));
         }
     }
     be->back(be, grads_ticket(k));

@@ -14,8 +14,6 @@ enum { ROOMS = 2 };
 
 struct stages {
     size_t *place; /* [params->n] of a staged tensor in the room of its stage, in elements */
-    char *direct;  /* [params->n] 1: of an expert's gradient products leave this rank's rows in its
-                      share, and the room has the others' alone */
     size_t room;   /* elements of a room */
     real_t *weights[ROOMS];
     float *grads[ROOMS];
@@ -36,6 +34,10 @@ static inline int stage_head(const struct model *m) {
 int stages_wanted(const struct model *m);
 void stages_new(struct model *m);
 void stages_free(struct model *m);
+
+/* 1: of the gradient of tensor i, an expert's, products leave this rank's rows in its share, and
+ * the room has the others' alone. Every rank decides for itself. */
+int stage_direct(const struct model *m, int i);
 
 /* The weights of stage k are whole for what follows, until the next of these calls. forward and
  * backward: those of the stage after it, before it, begin to come; backward: its gradients may be

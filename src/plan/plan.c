@@ -131,10 +131,9 @@ static void refuse_engines(const struct plan *p) {
                      .E = s.E,
                      .A = s.A,
                      .attention = {.H = s.H, .G = s.G, .K = s.K, .window = s.window},
-                     .low = low_recipe(p->config),
-                     .capability = plan_capability(p)};
+                     .low = low_recipe(p->config)};
     if (!p->cuda) return;
-    w.way = cuda_low_way(w.capability, w.low, o.emulate);
+    w = cuda_work_on(w, plan_capability(p), &o);
     char why[200], *problem = cuda_work_refusal(&w);
     if (problem) die_user(EXIT_CONFIG, "%s", problem);
 #if defined HAVE_CUDA && !defined HAVE_CUDNN /* as count.c has it */
