@@ -1,37 +1,43 @@
 #!/bin/sh
-# What `make check-gpu` runs on two GPUs of a host: data and expert parallel runs against one GPU, tokens over peer memory and
-# through NCCL, and a rank that is lost. In a build folder; skipped where there is one GPU.
+# What `make check-gpu` runs on two GPUs of a host, or with two ranks that share one (one_gpu.c; then fewer steps, as ranks wait
+# long for each other): data and expert parallel runs against one rank, tokens over peer memory and through NCCL, and a rank that
+# is lost. In a build folder.
 # shellcheck disable=SC2086 # $shares and others are several words
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/gpu_lib.sh
 . "$(dirname "$0")/gpu_lib.sh"
-[ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ] || { echo '1..0 # SKIP one GPU' && exit 0; }
+some=50 more=60 most=70 few=30 long=100
+if [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ]; then
+    some=10 more=14 most=18 few=10 long=20
+    export LD_PRELOAD="$build/tests/one_gpu.so" NCCL_SOCKET_IFNAME=lo
+    echo '# two ranks share a GPU'
+fi
 
 regulon 2 train "$srcdir/input/L0_sanity.yaml" backend=cuda checkpoint.ckpt_dir=two >out && grep -q 'exchange peer memory' err
 ok $? 'expert parallel over peer memory, as the deck is'
 shares="backend=cuda model.num_experts_per_tok=4"
-run whole 50 $shares grad_acc_steps=2
+run whole $some $shares grad_acc_steps=2
 for shard in none optimizer full; do
-    run_on 2 "$shard" 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard checkpoint.save_every_n_steps=50 &&
-        close_losses whole.50.out "$shard.50.out" 0.002
+    run_on 2 "$shard" $some $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard checkpoint.save_every_n_steps=$some &&
+        close_losses whole.$some.out "$shard.$some.out" 0.002
     ok $? "data parallel, shard $shard: losses of one GPU with the same batches within 0.2 %"
 done
-run_on 2 again2 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 && same_model optimizer again2
+run_on 2 again2 $some $shares parallelism.dp_size=2 parallelism.ep_size=1 && same_model optimizer again2
 ok $? 'twice: the same model to the bit'
-run_on 2 again3 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer && grep -q 'collectives peer memory' err && same_model full again3
+run_on 2 again3 $some $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer && grep -q 'collectives peer memory' err && same_model full again3
 ok $? 'twice, shard full over peer memory: the same model to the bit'
-run_on 2 fullnccl 50 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=nccl && grep -q 'collectives NCCL' err && same_model full fullnccl
+run_on 2 fullnccl $some $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=nccl && grep -q 'collectives NCCL' err && same_model full fullnccl
 ok $? 'and through NCCL, where two numbers have one sum'
-run_on 2 fullep 50 $shares parallelism.ep_size=2 parallelism.shard=full && grep -q 'exchange peer memory, collectives peer memory' err &&
-    run_on 2 fullep2 50 $shares parallelism.ep_size=2 parallelism.shard=full engine.collectives=nccl engine.exchange=nccl && same_model fullep fullep2 && close_losses whole.50.out fullep.50.out 0.005
+run_on 2 fullep $some $shares parallelism.ep_size=2 parallelism.shard=full && grep -q 'exchange peer memory, collectives peer memory' err &&
+    run_on 2 fullep2 $some $shares parallelism.ep_size=2 parallelism.shard=full engine.collectives=nccl engine.exchange=nccl && same_model fullep fullep2 && close_losses whole.$some.out fullep.$some.out 0.005
 ok $? 'shard full, expert parallel, both over peer memory: the model of both through NCCL to the bit'
-run optimizer 60 $shares && run none 60 $shares && same_model optimizer none &&
-    numbers optimizer.60.out >optimizer.60 && numbers none.60.out >none.60 && [ -s none.60 ] && cmp -s optimizer.60 none.60
+run optimizer $more $shares && run none $more $shares && same_model optimizer none &&
+    numbers optimizer.$more.out >optimizer.$more && numbers none.$more.out >none.$more && [ -s none.$more ] && cmp -s optimizer.$more none.$more
 ok $? 'checkpoints of both continue on one GPU, the same to the bit'
-run full 60 $shares && close_losses optimizer.60.out full.60.out 0.002 &&
-    run_on 2 full 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 && run_on 2 none 70 $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
-    close_losses full.70.out none.70.out 0.002
+run full $more $shares && close_losses optimizer.$more.out full.$more.out 0.002 &&
+    run_on 2 full $most $shares parallelism.dp_size=2 parallelism.ep_size=1 && run_on 2 none $most $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
+    close_losses full.$most.out none.$most.out 0.002
 ok $? 'from shard full to one GPU and to shard optimizer, and from one GPU to shard full'
 TEST_COLLECTIVES=peer program beside.np2 'collectives beside other work, over peer memory'
 TEST_COLLECTIVES=nccl program beside.np2 'the same through NCCL'
@@ -47,18 +53,18 @@ for way in peer nccl; do
     TEST_EXCHANGE=$way program low_rows.np2 "rows in eight bits, $way"
     TEST_EXCHANGE=$way TEST_FP32=1 program low_rows.np2 'the same in FP32'
 done
-run_on 2 spread 50 $shares parallelism.ep_size=2 && close_losses whole.50.out spread.50.out 0.005 &&
+run_on 2 spread $some $shares parallelism.ep_size=2 && close_losses whole.$some.out spread.$some.out 0.005 &&
     grep -q 'graph: backward pass of 1024 tokens: its [0-9]* operations' err
 ok $? 'expert parallel, recorded: losses of one GPU with the same batches within 0.5 %'
-run_on 2 spread2 50 $shares parallelism.ep_size=2 && same_model spread spread2
+run_on 2 spread2 $some $shares parallelism.ep_size=2 && same_model spread spread2
 ok $? 'expert parallel twice: the same model to the bit'
-run_on 2 nccl 50 $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread nccl
+run_on 2 nccl $some $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread nccl
 ok $? 'expert parallel through NCCL: the same model to the bit'
 rows="$shares precision.fp8_dispatch=true"
-run low 50 $rows grad_acc_steps=2 && run_on 2 spreadlow 50 $rows parallelism.ep_size=2 && close_losses low.50.out spreadlow.50.out 0.005 && close_losses whole.50.out low.50.out 0.01 &&
+run low $some $rows grad_acc_steps=2 && run_on 2 spreadlow $some $rows parallelism.ep_size=2 && close_losses low.$some.out spreadlow.$some.out 0.005 && close_losses whole.$some.out low.$some.out 0.01 &&
     ! same_model spread spreadlow
 ok $? 'tokens in eight bits on their way: losses of one GPU with the same batches within 0.5 %, of whole tokens within 1 %'
-run_on 2 spreadlow2 50 $rows parallelism.ep_size=2 && same_model spreadlow spreadlow2 && run_on 2 nccllow 50 $rows parallelism.ep_size=2 engine.exchange=nccl && same_model spreadlow nccllow
+run_on 2 spreadlow2 $some $rows parallelism.ep_size=2 && same_model spreadlow spreadlow2 && run_on 2 nccllow $some $rows parallelism.ep_size=2 engine.exchange=nccl && same_model spreadlow nccllow
 ok $? 'twice, and through NCCL: the same model to the bit'
 if hopper; then
     program overflow.np2 'router.capacity'
@@ -74,8 +80,8 @@ if hopper; then
 fi
 if hopper; then
     eight="backend=cuda precision.recipe=fp8_block $all_experts"
-    run whole8 30 $eight grad_acc_steps=2
-    run_on 2 spread8 30 $eight parallelism.ep_size=2 && said_eight 'layers 0 to 1 of 0 to 1' && close_losses whole8.30.out spread8.30.out 0.005
+    run whole8 $few $eight grad_acc_steps=2
+    run_on 2 spread8 $few $eight parallelism.ep_size=2 && said_eight 'layers 0 to 1 of 0 to 1' && close_losses whole8.$few.out spread8.$few.out 0.005
     ok $? 'fp8_block, expert parallel: losses of one GPU with the same batches within 0.5 %'
     # of the first step; the grid does not matter, nor where in a stash rows lie
     for folder in whole spread; do
@@ -87,33 +93,33 @@ if hopper; then
     status=$?
     ok $status 'statistics of the first step, expert parallel: those of one GPU'
     [ $status = 0 ] || sed 's/^/# /' said8
-    run_on 2 again8 30 $eight parallelism.ep_size=2 && same_model spread8 again8 &&
-        run_on 2 nccl8 30 $eight parallelism.ep_size=2 engine.exchange=nccl && same_model spread8 nccl8
+    run_on 2 again8 $few $eight parallelism.ep_size=2 && same_model spread8 again8 &&
+        run_on 2 nccl8 $few $eight parallelism.ep_size=2 engine.exchange=nccl && same_model spread8 nccl8
     ok $? 'twice, and through NCCL: the same model to the bit'
-    run kept8 30 $eight precision.fp8_activations=true grad_acc_steps=2
-    run_on 2 spreadkept8 30 $eight precision.fp8_activations=true parallelism.ep_size=2 && close_losses kept8.30.out spreadkept8.30.out 0.005 &&
-        ! same_model spread8 spreadkept8 && run_on 2 ncclkept8 30 $eight precision.fp8_activations=true parallelism.ep_size=2 engine.exchange=nccl && same_model spreadkept8 ncclkept8
+    run kept8 $few $eight precision.fp8_activations=true grad_acc_steps=2
+    run_on 2 spreadkept8 $few $eight precision.fp8_activations=true parallelism.ep_size=2 && close_losses kept8.$few.out spreadkept8.$few.out 0.005 &&
+        ! same_model spread8 spreadkept8 && run_on 2 ncclkept8 $few $eight precision.fp8_activations=true parallelism.ep_size=2 engine.exchange=nccl && same_model spreadkept8 ncclkept8
     ok $? 'with activations in eight bits: losses of one GPU within 0.5 %, through NCCL the same model to the bit'
     # rounded again, rows have the same codes and scales: only gradients of weights see the difference
-    run_on 2 spreadlow8 30 $eight precision.fp8_dispatch=true parallelism.ep_size=2 && close_losses spread8.30.out spreadlow8.30.out 0.02 && ! same_model spread8 spreadlow8 &&
-        [ "$(numbers spread8.30.out | awk '{ print $3; exit }')" = "$(numbers spreadlow8.30.out | awk '{ print $3; exit }')" ]
+    run_on 2 spreadlow8 $few $eight precision.fp8_dispatch=true parallelism.ep_size=2 && close_losses spread8.$few.out spreadlow8.$few.out 0.02 && ! same_model spread8 spreadlow8 &&
+        [ "$(numbers spread8.$few.out | awk '{ print $3; exit }')" = "$(numbers spreadlow8.$few.out | awk '{ print $3; exit }')" ]
     ok $? 'fp8_block with tokens in eight bits on their way: the first loss is the same, the others within 2 %'
-    run_on 2 nccllow8 30 $eight precision.fp8_dispatch=true parallelism.ep_size=2 engine.exchange=nccl && same_model spreadlow8 nccllow8
+    run_on 2 nccllow8 $few $eight precision.fp8_dispatch=true parallelism.ep_size=2 engine.exchange=nccl && same_model spreadlow8 nccllow8
     ok $? 'through NCCL: the same model to the bit'
     for shard in optimizer full; do
-        run_on 2 ${shard}8 30 $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard && close_losses whole8.30.out ${shard}8.30.out 0.005
+        run_on 2 ${shard}8 $few $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard && close_losses whole8.$few.out ${shard}8.$few.out 0.005
         ok $? "fp8_block, data parallel, shard $shard: losses of one GPU within 0.5 %"
     done
-    close_losses optimizer8.30.out full8.30.out 0.005 && run_on 2 full8again 30 $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
+    close_losses optimizer8.$few.out full8.$few.out 0.005 && run_on 2 full8again $few $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
         same_model full8 full8again
     ok $? 'of both kinds of shards, too; shard full twice: the same model to the bit'
     # without weights of experts in BF16
     alone="$eight precision.fp8_weights=true"
-    same_run() { same_model "$1" "$2" && numbers "$1.30.out" >a && numbers "$2.30.out" >b && [ -s a ] && cmp -s a b; }
-    run_on 2 spread8alone 30 $alone parallelism.ep_size=2 && grep -q 'fp8_weights: 4 tensors of experts are not kept in BF16$' err && same_run spread8 spread8alone
+    same_run() { same_model "$1" "$2" && numbers "$1.$few.out" >a && numbers "$2.$few.out" >b && [ -s a ] && cmp -s a b; }
+    run_on 2 spread8alone $few $alone parallelism.ep_size=2 && grep -q 'fp8_weights: 4 tensors of experts are not kept in BF16$' err && same_run spread8 spread8alone
     ok $? 'precision.fp8_weights, expert parallel: the same lines, the same model to the bit'
     for shard in optimizer full; do
-        run_on 2 ${shard}8alone 30 $alone parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard && grep -q 'fp8_weights: 4 tensors of experts are not kept in BF16$' err &&
+        run_on 2 ${shard}8alone $few $alone parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=$shard && grep -q 'fp8_weights: 4 tensors of experts are not kept in BF16$' err &&
             same_run ${shard}8 ${shard}8alone
         ok $? "data parallel, shard $shard: the same"
     done
@@ -138,13 +144,13 @@ if hopper; then
 fi
 # more layers; the choice of two experts makes a curve chaotic where sums have another order: see gpu.sh
 many="backend=cuda model.num_hidden_layers=4 model.num_local_experts=8"
-run one 100 $many grad_acc_steps=2
-run_on 2 ep1 100 $many parallelism.ep_size=1 && close_losses one.100.out ep1.100.out 0.005
-ok $? '4 layers of 8 experts, 100 steps, data parallel: losses of one GPU within 0.5 %'
-run_on 2 ep2 100 $many parallelism.ep_size=2 && close_losses one.100.out ep2.100.out 0.02
+run one $long $many grad_acc_steps=2
+run_on 2 ep1 $long $many parallelism.ep_size=1 && close_losses one.$long.out ep1.$long.out 0.005
+ok $? "4 layers of 8 experts, $long steps, data parallel: losses of one GPU within 0.5 %"
+run_on 2 ep2 $long $many parallelism.ep_size=2 && close_losses one.$long.out ep2.$long.out 0.02
 ok $? 'expert parallel within 2 %'
-run every 100 $many model.num_experts_per_tok=8 grad_acc_steps=2 &&
-    run_on 2 every2 100 $many model.num_experts_per_tok=8 parallelism.ep_size=2 && close_losses every.100.out every2.100.out 0.005
+run every $long $many model.num_experts_per_tok=8 grad_acc_steps=2 &&
+    run_on 2 every2 $long $many model.num_experts_per_tok=8 parallelism.ep_size=2 && close_losses every.$long.out every2.$long.out 0.005
 ok $? 'with all experts within 0.5 %'
 
 wide="backend=cuda model.num_local_experts=34 model.num_experts_per_tok=33"
