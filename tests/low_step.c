@@ -201,7 +201,7 @@ static void check_copies(const struct recipe *r, int dp_size, const char *out, c
     memory_free(keys);
 }
 
-/* ---- precision.fp8_weights ---- */
+/* ---- what a run is, to the bit ---- */
 
 enum { STEPS = 8 };
 struct story {
@@ -267,6 +267,8 @@ static int same_story(const struct story *a, const struct story *b) {
     return same;
 }
 
+/* ---- precision.fp8_weights ---- */
+
 /* The weights that the option leaves out of the arena, less the room for one of them. */
 static size_t left_out(const struct model *m) {
     size_t sum = 0, most = 0;
@@ -318,6 +320,52 @@ static void check_alone(const struct recipe *r, int dp_size, int ep_size, const 
     memory_free(with);
     memory_free(without);
     memory_free(text);
+}
+
+/* ---- activations that are kept in eight bits: here copies ---- */
+
+static int n_kept;
+
+static size_t low_kept_bytes(struct backend *be, int n, int d) {
+    (void)be;
+    return (size_t)n * (size_t)d * sizeof(float);
+}
+static void low_keep(struct backend *be, void *kept, const real_t *x, int n, int d) {
+    be->copy(be, kept, x, low_kept_bytes(be, n, d));
+}
+static void matmul_dw_kept(struct backend *be, float *dw, const real_t *dy, const void *kept, int n,
+                           int m, int d, int accumulate) {
+    n_kept++;
+    be->matmul_dw(be, dw, dy, kept, n, m, d, accumulate);
+}
+static void keep(struct backend *be) {
+    be->low_kept_bytes = low_kept_bytes, be->low_keep = low_keep;
+    be->matmul_dw_kept = matmul_dw_kept;
+}
+
+/* Layers share the array that they make it of: were that read in the backward pass, it would be
+ * another layer's. */
+static void check_kept(const struct recipe *r, const char *recompute) {
+    char *keys = memory_format(", first_layers_bf16: 1}\nmemory: {%s", recompute);
+    struct trial t;
+    struct batch *b = open_step(&t, r, keys);
+    const struct batch *const list[] = {b, b};
+    struct story plain = tell(&t, list);
+    trial_close(&t);
+    batch_free(b);
+    b = open_on(&t, r, 1, 1, keys, keep);
+    const struct batch *const again[] = {b, b};
+    n_kept = 0;
+    struct story kept = tell(&t, again);
+    int shared = t.m->layers[1].xn1 == t.m->layers[3].xn1, own = !t.m->layers[0].xn1_low;
+    tap_ok(same_story(&plain, &kept) && n_kept == STEPS * 2 * 3 && shared && own,
+           "%s, %s: projections' inputs kept in eight bits: the same to the bit", r->name,
+           recompute);
+    trial_close(&t);
+    batch_free(b);
+    memory_free(plain.state);
+    memory_free(kept.state);
+    memory_free(keys);
 }
 
 static void check_fp8_weights(const struct recipe *r, int ranks) {
@@ -480,6 +528,11 @@ int main(int argc, char **argv) {
         check_calls(&recipes[k]);
         check_guard(&recipes[k]);
         check_sampled(&recipes[k]);
+        check_kept(&recipes[k], "recompute: none");
+        check_kept(&recipes[k], "recompute: activation");
+        check_kept(&recipes[k], "recompute: layer");
+        check_kept(&recipes[k], "recompute: activation, recompute_layers: 2");
+        check_kept(&recipes[k], "recompute: layer, recompute_layers: 3");
     }
     tap_ok(memory_live() == 0, "all memory is freed");
     return tap_close();

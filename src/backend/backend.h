@@ -257,7 +257,7 @@ struct backend {
      * done then. Without has_profiler: nothing. */
     void (*profile)(struct backend *be, int on);
 
-    /* ---- weights in eight bits ---- */
+    /* ---- weights and activations in eight bits ---- */
     /* Bytes of the copies of weights w[n, N, K] that products in a recipe are given in place of
      * the weights; 0, for all sizes: they are given the weights. */
     size_t (*low_bytes)(struct backend *be, int n, int N, int K);
@@ -266,6 +266,14 @@ struct backend {
      * h, is made of z as compute type has it, and is the same; the backward pass has the rounded
      * one. */
     size_t (*low_z_bytes)(struct backend *be, size_t R, int F);
+    /* Bytes of what low_keep makes of x[N, D], which a projection in the recipe multiplies, for the
+     * gradient of its weights; 0, for all sizes: matmul_dw takes x, and there are no low_keep and
+     * matmul_dw_kept. */
+    size_t (*low_kept_bytes)(struct backend *be, int N, int D);
+    void (*low_keep)(struct backend *be, void *kept, const real_t *x, int N, int D);
+    /* matmul_dw to the bit, of what low_keep made of x. */
+    void (*matmul_dw_kept)(struct backend *be, float *dw, const real_t *dy, const void *kept, int N,
+                           int M, int D, int accumulate);
     /* copies, of as many bytes, become those of the weights at w, for the products that follow;
      * anew whenever the weights have changed. w is not needed after it. Nothing where low_bytes is
      * 0. */

@@ -167,6 +167,10 @@ static size_t low_z_bytes_cuda(struct backend *be, size_t R, int F) {
     return cuda_low_z_bytes(be, ((struct count *)be->state)->work.low, R, F);
 }
 
+static size_t low_kept_bytes_cuda(struct backend *be, int N, int D) {
+    return cuda_low_kept_bytes(((struct count *)be->state)->work.low, N, D);
+}
+
 static void moe_free_cuda(struct backend *be, struct moe *m) {
     (void)be;
     (void)m;
@@ -225,6 +229,7 @@ struct backend *count_open(const char *name, const struct grid *g, const struct 
         be->moe_free = moe_free_cuda;
         be->low_bytes = low_bytes_cuda;
         be->low_z_bytes = low_z_bytes_cuda;
+        be->low_kept_bytes = low_kept_bytes_cuda;
     }
     c->moe_new = be->moe_new;
     be->moe_new = moe_new;

@@ -103,6 +103,13 @@ static size_t low_bytes(struct backend *be, int n, int N, int K) {
     return 0;
 }
 
+static size_t low_kept_bytes(struct backend *be, int N, int D) {
+    (void)be;
+    (void)N;
+    (void)D;
+    return 0;
+}
+
 static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
     (void)be;
     (void)copies;
@@ -116,5 +123,6 @@ void cpu_fill_low(struct backend *be) {
     be->low_bytes = low_bytes;
     be->low_z_bytes = low_z_bytes;
     be->low_weights = low_weights;
+    be->low_kept_bytes = low_kept_bytes;
     be->low_statistics = low_statistics;
 }

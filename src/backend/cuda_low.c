@@ -157,19 +157,35 @@ static void matmul_dx(struct backend *be, real_t *dx, const real_t *dy, const re
     project(be, dx, dy, of_weights(be, w).transposed, N, D, M);
 }
 
-static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
-                      int M, int D, int accumulate) {
+/* x by columns, as it is kept and as matmul_dw has it for itself. */
+static struct fp8_matrix kept_at(const struct cuda_state *s, const void *kept, int N, int D) {
+    return matrix_at((void *)(uintptr_t)kept, (size_t)tokens(s, N).rows * (size_t)D);
+}
+
+static void low_keep(struct backend *be, void *kept, const real_t *x, int N, int D) {
+    struct cuda_state *s = cuda_state(be);
+    if (N > 0) quantise_dense(none, kept_at(s, kept, N, D), 1, x, N, D, s->stream);
+}
+
+static void matmul_dw_kept(struct backend *be, float *dw, const real_t *dy, const void *kept, int N,
+                           int M, int D, int accumulate) {
     struct cuda_state *s = cuda_state(be);
     struct grouped_rows g = tokens(s, N);
-    struct fp8_matrix dy8 = room(be, CUDA_LOW_GRADIENTS, (size_t)g.rows, M),
-                      x8 = room(be, CUDA_LOW_COLUMNS, (size_t)g.rows, D);
+    struct fp8_matrix dy8 = room(be, CUDA_LOW_GRADIENTS, (size_t)g.rows, M);
     if (N == 0) {
         if (!accumulate) be->zero(be, dw, (size_t)M * (size_t)D * sizeof *dw);
         return;
     }
     quantise_dense(none, dy8, 0, dy, N, M, s->stream);
-    quantise_dense(none, x8, 1, x, N, D, s->stream);
-    grouped_fp8_weights(s->grouped, gradient_whole(dw, accumulate), dy8, x8, g, M, D, s->stream);
+    grouped_fp8_weights(s->grouped, gradient_whole(dw, accumulate), dy8, kept_at(s, kept, N, D), g,
+                        M, D, s->stream);
+}
+
+static void matmul_dw(struct backend *be, float *dw, const real_t *dy, const real_t *x, int N,
+                      int M, int D, int accumulate) {
+    void *x8 = cuda_state(be)->low->rooms[CUDA_LOW_COLUMNS];
+    low_keep(be, x8, x, N, D);
+    matmul_dw_kept(be, dw, dy, x8, N, M, D, accumulate);
 }
 
 const struct cuda_eight cuda_fp8 = {.weights = weights,
@@ -211,6 +227,10 @@ static size_t low_z_bytes(struct backend *be, size_t R, int F) {
     return cuda_low_z_bytes(be, cuda_state(be)->work.low, R, F);
 }
 
+static size_t low_kept_bytes(struct backend *be, int N, int D) {
+    return cuda_low_kept_bytes(cuda_state(be)->work.low, N, D);
+}
+
 static void low_weights(struct backend *be, void *copies, const real_t *w, int n, int N, int K) {
     cuda_state(be)->eight->weights(be, copies, w, n, N, K);
 }
@@ -219,4 +239,7 @@ void cuda_fill_low(struct backend *be) {
     be->low_bytes = low_bytes;
     be->low_z_bytes = low_z_bytes;
     be->low_weights = low_weights;
+    be->low_kept_bytes = low_kept_bytes;
+    be->low_keep = low_keep;
+    be->matmul_dw_kept = matmul_dw_kept;
 }

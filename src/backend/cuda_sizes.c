@@ -135,9 +135,15 @@ static size_t token_width(const struct work *w) {
     return most((size_t)w->D, (size_t)(a->H + 2 * a->G) * (size_t)a->K);
 }
 
+/* Of operands of projections in fp8_block. */
+static size_t token_rows(int N) {
+    size_t unit = GROUPED_FP8_ROWS;
+    return ((size_t)N + unit - 1) / unit * unit;
+}
+
 struct cuda_low_rooms cuda_low_rooms_of(const struct work *w, int ep_size) {
     struct moe_shape s = {.capacity = w->N, .E = w->E, .A = w->A};
-    size_t unit = GROUPED_FP8_ROWS, tokens = ((size_t)w->N + unit - 1) / unit * unit,
+    size_t tokens = token_rows(w->N),
            rows = cuda_moe_rooms_of(s, GROUPED_FP8_ROWS, ep_size, 0).rows, D = (size_t)w->D,
            F = (size_t)w->F, wide = token_width(w);
     struct cuda_low_rooms r = {0};
@@ -208,6 +214,10 @@ size_t cuda_low_bytes(const struct work *w, int n, int N, int K) {
     if (w->low == LOW_FP8_BLOCK) return cuda_low_copies(n, N, K);
     return w->way == LOW_EMULATED ? cuda_emulate_copies(n, N, K)
                                   : 2 * cuda_mxfp8_bytes((size_t)n, (size_t)N, (size_t)K);
+}
+
+size_t cuda_low_kept_bytes(enum low low, int N, int D) {
+    return low == LOW_FP8_BLOCK ? low_matrix(token_rows(N), (size_t)D) : 0;
 }
 
 size_t cuda_low_z_bytes(const struct backend *be, enum low low, size_t R, int F) {

@@ -157,8 +157,9 @@ struct cuda_emulate_rooms {
 struct cuda_emulate_rooms cuda_emulate_rooms_of(const struct work *w, int grouped, int ep_size);
 size_t cuda_emulate_copies(int n, int N, int K);
 
-/* low_bytes and low_z_bytes of backend.h, with the recipe of reserve. */
+/* low_bytes, low_kept_bytes and low_z_bytes of backend.h, with the recipe of reserve. */
 size_t cuda_low_bytes(const struct work *w, int n, int N, int K);
+size_t cuda_low_kept_bytes(enum low low, int N, int D);
 size_t cuda_low_z_bytes(const struct backend *be, enum low low, size_t R, int F);
 
 /* Scratch of the experts' engine. */

@@ -17,6 +17,7 @@ struct stages;
  * recompute.c. */
 struct layer_state {
     real_t *x1, *xn1; /* [N, D] residual stream into the layer; after norm1 */
+    void *xn1_low;    /* what the backward pass has in place of xn1: of low_keep; NULL: xn1 */
     float *rstd1;     /* [N] */
     real_t *qkv;      /* [N, (H + 2G) K] after RoPE */
     real_t *attended; /* [N, H K] */

@@ -8,7 +8,7 @@
 #include "model/stash.h"
 #include <string.h>
 
-enum { NEVER = -1, FORWARD_ONLY = RECOMPUTE_LAYER + 1, N_ROOMS = 12 };
+enum { NEVER = -1, FORWARD_ONLY = RECOMPUTE_LAYER + 1, N_ROOMS = 13 };
 
 struct room {
     size_t at;     /* where struct layer_state has the pointer */
@@ -33,19 +33,28 @@ static size_t most_z_bytes(const struct model *m, size_t R) {
     return most;
 }
 
+/* 0: the layer has none. */
+static size_t xn1_low_bytes(const struct model *m, int layer) {
+    int low = low_layer(m->config, layer) != LOW_NONE;
+    return low ? m->be->low_kept_bytes(m->be, m->capacity, m->s.D) : 0;
+}
+
 /* RECOMPUTE_NONE: what memory-bound operations make again. RECOMPUTE_ACTIVATION: what it takes
  * products or attention. NEVER: rows, which a copy of xn2 makes again where nothing is exchanged;
  * from other ranks they could be had again only by another exchange: such rows, and z, lie in the
- * stash of all layers where the backend has one. h, which the experts' backward pass makes again
- * from z. */
-static void list_rooms(const struct model *m, size_t R, int layer, struct room rooms[N_ROOMS]) {
+ * stash of all layers where the backend has one. xn1, where it is kept in eight bits. h, which the
+ * experts' backward pass makes again from z. */
+static void list_rooms(const struct model *m, size_t R, int layer, int with_gradients,
+                       struct room rooms[N_ROOMS]) {
+    size_t xn1_low = with_gradients ? xn1_low_bytes(m, layer) : 0;
     const struct shape *s = &m->s;
     size_t N = (size_t)m->capacity, D = (size_t)s->D, F = (size_t)s->F, HK = (size_t)(s->H * s->K),
            width = (size_t)((s->H + 2 * s->G) * s->K), r = m->be->real_bytes, f = sizeof(float);
     int alone = m->be->grid->ep_size == 1;
     const struct room all[N_ROOMS] = {
         {AT(x1), RECOMPUTE_LAYER, N * D * r, 0, 0},
-        {AT(xn1), RECOMPUTE_NONE, N * D * r, 0, 0},
+        {AT(xn1), xn1_low ? NEVER : RECOMPUTE_NONE, N * D * r, 0, 0},
+        {AT(xn1_low), RECOMPUTE_NONE, xn1_low, 0, 0},
         {AT(rstd1), RECOMPUTE_ACTIVATION, N * f, 0, 0},
         {AT(qkv), RECOMPUTE_ACTIVATION, N * width * r, 0, 0},
         {AT(attended), RECOMPUTE_ACTIVATION, N * HK * r, 0, 0},
@@ -87,6 +96,7 @@ static void *alloc_room(struct backend *be, const struct room *room, size_t byte
 static void give_rooms(struct model *m, int layer, int kind, const struct room *rooms) {
     for (int i = 0; i < N_ROOMS; i++) {
         const struct room *room = &rooms[i];
+        if (room->bytes == 0) continue;
         struct layer_state *common = kind > room->kept ? &m->shared
                                      : room->stash     ? &m->stash
                                                        : NULL;
@@ -143,7 +153,7 @@ void recompute_new_layers(struct model *m, size_t rows, int with_gradients) {
     m->layers = memory_alloc_array((size_t)m->s.L, sizeof *m->layers);
     for (int l = 0; l < m->s.L; l++) {
         int kind = l < n_recomputed(m) ? m->config->memory.recompute : RECOMPUTE_NONE;
-        list_rooms(m, rows, l, rooms);
+        list_rooms(m, rows, l, with_gradients, rooms);
         new_routing(m, l);
         stash_layer(m, l, rows);
         give_rooms(m, l, with_gradients ? kind : FORWARD_ONLY, rooms);
@@ -153,7 +163,7 @@ void recompute_new_layers(struct model *m, size_t rows, int with_gradients) {
 void recompute_free_layers(struct model *m) {
     struct backend *be = m->be;
     struct room rooms[N_ROOMS];
-    list_rooms(m, 0, /*layer=*/0, rooms);
+    list_rooms(m, 0, /*layer=*/0, /*with_gradients=*/0, rooms);
     for (int l = 0; l < m->s.L; l++) {
         struct layer_state *y = &m->layers[l];
         for (int i = 0; i < N_ROOMS; i++)
@@ -182,7 +192,10 @@ static int make_again(struct model *m, int layer) {
     int N = m->N, D = m->s.D, whole = m->config->memory.recompute == RECOMPUTE_LAYER;
     be->add_norm(be, y->x1, y->xn1, y->rstd1, y->x1, NULL, model_weight(m, p->norm1), m->s.eps, N,
                  D);
-    if (whole) attention_forward(m, layer);
+    if (whole)
+        attention_forward(m, layer);
+    else if (y->xn1_low)
+        be->low_keep(be, y->xn1_low, y->xn1, N, D);
     be->add_norm(be, y->x2, y->xn2, y->rstd2, whole ? y->x1 : y->x2, whole ? m->delta : NULL,
                  model_weight(m, p->norm2), m->s.eps, N, D);
     return whole;

@@ -110,6 +110,7 @@ static void take_layer(struct backend *be, const struct layer_state *y, double *
     } arrays[] = {
         {PLAN_STREAM, y->x1},
         {PLAN_STREAM, y->xn1},
+        {PLAN_STREAM, y->xn1_low},
         {PLAN_STREAM, y->rstd1},
         {PLAN_STREAM, y->x2},
         {PLAN_STREAM, y->xn2},
