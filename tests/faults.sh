@@ -68,6 +68,7 @@ plant "one rank's norm left out" src/train/step.c \
 # RoPE makes attention depend on differences of positions alone, so that the model's own numbers cannot show this one
 plant 'RoPE positions not restarted' src/data/batch.c 's|positions\[i\] = i;|positions[i] = b->n + i;|' stream.np1
 plant 'gradient of the z-loss 2 % too large' src/backend/cpu_route.c 's|2 \* dz\[0\] \* r->lse|2.04f * dz[0] * r->lse|' gradient.np1
+plant 'second moment 1 % too small' src/backend/cpu_optimizer.c 's|v\[i\] = a.beta2|v[i] = 0.99f * a.beta2|' golden.np1 golden.np2
 plant 'gradients of an expert without tokens' src/backend/cpu_experts.c \
     's|memset(to, 0, |memset(to, 64, |' empty.np4
 exit $unseen
