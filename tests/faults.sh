@@ -55,7 +55,7 @@ build
 seen=$(red)
 [ -z "$seen" ] || { echo "tests/faults.sh: already red:$seen"; exit 99; }
 plant 'expert gradients times ep_size' src/backend/cpu_experts.c \
-    's|b + first \* N, (int)N, 1, dw +|b + first * N, (int)N, 1, dw +|; s|(int)M, (int)N, n, 1, a + first|(int)M, (int)N, n, 1.f * r->shape.E / r->n_local, a + first|' \
+    's/if (n > 0)$/for (int k = 0; n > 0 \&\& k < r->shape.E \/ r->n_local; k++, add = 1)/; s/else if (!add)$/if (n == 0 \&\& !add)/' \
     golden.np2 gradient.np2
 plant '1/M dropped from the auxiliary term' src/train/step.c \
     's|1\.0 / (m->config->router.balance_over == BALANCE_WORLD ? n : n \* g->n_ranks)|1.0|' gradient.np1
