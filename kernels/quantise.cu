@@ -12,9 +12,10 @@
 namespace {
 
 enum { SIDE = 128, THREADS = 512, ROWS = 4, COLS = 8, LANES = SIDE / COLS, WARPS = THREADS / 32 };
+static_assert(ROWS == 4 && COLS == 8, "what a thread holds is written out");
 
 struct __align__(16) shared {
-    uint32_t most[WARPS][SIDE]; /* of a column, among the rows of a warp */
+    uint32_t most[WARPS][SIDE / 2]; /* of two columns, among the rows of a warp */
     float inverse[SIDE];
     uint32_t codes[SIDE][SIDE / 4]; /* transposed; see word_of */
 };
@@ -38,16 +39,43 @@ __device__ __forceinline__ void values(float (&v)[COLS], uint4 row) {
     unpack_pair(v + 4, row.z), unpack_pair(v + 6, row.w);
 }
 
+/* Magnitudes of two BF16 numbers as bits: a NaN is above all, and stays. */
+__device__ __forceinline__ uint32_t magnitudes(uint32_t pair) {
+    return pair & 0x7fff7fffu;
+}
+
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+    return __vmaxs2(a, b);
+}
+
+__device__ __forceinline__ uint32_t largest(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return larger(__vimax3_s16x2(magnitudes(a), magnitudes(b), magnitudes(c)), magnitudes(d));
+}
+
+/* The lower or the upper half as FP32 has it. */
+__device__ __forceinline__ uint32_t half_of(uint32_t pair, int upper) {
+    return upper ? pair & 0xffff0000u : pair << 16;
+}
+
+__device__ __forceinline__ const uint4 *row_of(const bf16 *x, const place &at, int i, size_t ld) {
+    return reinterpret_cast<const uint4 *>(x + (at.first_row() + i) * ld + at.first_col());
+}
+
 /* Rows from `end` on are zero. */
 __device__ __forceinline__ piece read(const bf16 *x, const place &at, size_t ld,
                                       int end = INT_MAX) {
     piece p;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
-        p.row[i] =
-            at.first_row() + i < end
-                ? *reinterpret_cast<const uint4 *>(x + (at.first_row() + i) * ld + at.first_col())
-                : uint4{0, 0, 0, 0};
+        p.row[i] = at.first_row() + i < end ? *row_of(x, at, i, ld) : uint4{0, 0, 0, 0};
+    return p;
+}
+
+/* What is read for the last time, and need not stay in the cache. */
+__device__ __forceinline__ piece read_last(const bf16 *x, const place &at, size_t ld) {
+    piece p;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) p.row[i] = __ldcs(row_of(x, at, i, ld));
     return p;
 }
 
@@ -61,44 +89,47 @@ __device__ __forceinline__ void write_row(uint8_t *codes, const place &at, int i
 /* By rows, a scale for each row of the tile. */
 __device__ __forceinline__ void write_rows(struct fp8_matrix to, const piece &p, const place &at,
                                            int rows, size_t ld) {
+    uint32_t two[ROWS / 2]; /* rows in a word */
+#pragma unroll
+    for (int k = 0; k < ROWS / 2; k++) {
+        const uint4 a = p.row[2 * k], b = p.row[2 * k + 1];
+        const uint32_t first = largest(a.x, a.y, a.z, a.w), second = largest(b.x, b.y, b.z, b.w);
+        two[k] = larger(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+#pragma unroll
+        for (int step = 1; step < LANES; step *= 2)
+            two[k] = larger(two[k], __shfl_xor_sync(~0u, two[k], step));
+    }
+    /* every lane makes the scale of one row */
+    const int mine = at.lane % ROWS;
+    const fp8_scale s = fp8_scale_of(half_of(mine < 2 ? two[0] : two[1], mine % 2));
+    if (at.lane < ROWS)
+        to.scales[static_cast<size_t>(at.col / SIDE) * rows + at.first_row() + mine] = s.scale;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         float v[COLS];
-        uint32_t most = 0;
         values(v, p.row[i]);
-#pragma unroll
-        for (int j = 0; j < COLS; j++) most = max(most, magnitude(v[j]));
-#pragma unroll
-        for (int step = 1; step < LANES; step *= 2)
-            most = max(most, __shfl_xor_sync(~0u, most, step));
-        const fp8_scale s = fp8_scale_of(most);
-        write_row(to.codes, at, i, ld, v, s.inverse);
-        if (at.lane == 0)
-            to.scales[static_cast<size_t>(at.col / SIDE) * rows + at.first_row() + i] = s.scale;
+        write_row(to.codes, at, i, ld, v, __shfl_sync(~0u, s.inverse, i, ROWS));
     }
 }
 
 /* inverse[] of the tile's columns, or of all of it; scales go to scales[0 .. 127], or [0]. */
 __device__ __forceinline__ void scale_columns(shared &s, const piece &p, const place &at,
                                               int square, float *scales) {
-    uint32_t most[COLS] = {};
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        float v[COLS];
-        values(v, p.row[i]);
-#pragma unroll
-        for (int j = 0; j < COLS; j++) most[j] = max(most[j], magnitude(v[j]));
-    }
+    const uint4 *r = p.row;
+    uint4 most = {largest(r[0].x, r[1].x, r[2].x, r[3].x), largest(r[0].y, r[1].y, r[2].y, r[3].y),
+                  largest(r[0].z, r[1].z, r[2].z, r[3].z), largest(r[0].w, r[1].w, r[2].w, r[3].w)};
+    most.x = larger(most.x, __shfl_xor_sync(~0u, most.x, LANES));
+    most.y = larger(most.y, __shfl_xor_sync(~0u, most.y, LANES));
+    most.z = larger(most.z, __shfl_xor_sync(~0u, most.z, LANES));
+    most.w = larger(most.w, __shfl_xor_sync(~0u, most.w, LANES));
     __syncthreads(); /* who read the last ones is done */
-#pragma unroll
-    for (int j = 0; j < COLS; j++) {
-        most[j] = max(most[j], __shfl_xor_sync(~0u, most[j], LANES));
-        if (threadIdx.x % 32 < LANES) s.most[threadIdx.x / 32][at.lane * COLS + j] = most[j];
-    }
+    if (threadIdx.x % 32 < LANES)
+        *reinterpret_cast<uint4 *>(&s.most[threadIdx.x / 32][at.lane * COLS / 2]) = most;
     __syncthreads();
     if (threadIdx.x < SIDE) {
         uint32_t all = 0;
-        for (int w = 0; w < WARPS; w++) all = max(all, s.most[w][threadIdx.x]);
+        for (int w = 0; w < WARPS; w++) all = larger(all, s.most[w][threadIdx.x / 2]);
+        all = half_of(all, threadIdx.x % 2);
         if (square) { /* of this warp's columns, and then of all */
             for (int step = 1; step < 32; step *= 2)
                 all = max(all, __shfl_xor_sync(~0u, all, step));
@@ -202,7 +233,7 @@ struct z_in_bf16 {
     __device__ __forceinline__ z_in_bf16(const fp8_z &kept, size_t first, int, const place &at,
                                          size_t ld)
         : z(static_cast<const bf16 *>(kept.bf16) + first * ld) {
-        const piece p = read(z, at, ld);
+        const piece p = read_last(z, at, ld);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) row[i] = p.row[i];
     }
@@ -234,18 +265,27 @@ struct swiglu_results {
     float *parts;
 };
 
+/* The gradient of up, and h, wait for their turn here: in registers they would spill. */
+struct swiglu_shared {
+    shared s;
+    uint4 up[ROWS][THREADS], h[ROWS][THREADS];
+};
+
 /* z has z_rows rows. */
 template <class KEPT>
 __global__ void __launch_bounds__(THREADS, 2)
     of_swiglu(const swiglu_results out, const bf16 *dh, const fp8_z z, const int32_t *base,
               int z_rows, const float *p, const int32_t *last, int rows, int F) {
-    __shared__ shared s;
+    extern __shared__ __align__(16) unsigned char memory[];
+    swiglu_shared &all = *reinterpret_cast<swiglu_shared *>(memory);
+    shared &s = all.s;
     const place at(blockIdx.y * SIDE, blockIdx.x * SIDE), up_at(at.row, at.col + F);
     const size_t width = 2 * static_cast<size_t>(F);
     if (at.row >= *last) return;
     const size_t first = base ? *base : 0;
-    piece d = read(dh, at, F), gate, up;
+    piece gate, other;
     {
+        const piece d = read_last(dh, at, F);
         const KEPT g(z, first, z_rows, at, width), u(z, first, z_rows, up_at, width);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -259,23 +299,27 @@ __global__ void __launch_bounds__(THREADS, 2)
                 dot += back_pair(dgate[k], dup[k], dd[k], gs, us, factor);
             }
             gate.row[i] = {dgate[0], dgate[1], dgate[2], dgate[3]};
-            up.row[i] = {dup[0], dup[1], dup[2], dup[3]};
-            d.row[i] = {dd[0], dd[1], dd[2], dd[3]};
+            all.up[i][threadIdx.x] = {dup[0], dup[1], dup[2], dup[3]};
+            all.h[i][threadIdx.x] = {dd[0], dd[1], dd[2], dd[3]};
             dot = warp_sum(dot, LANES);
             if (at.lane == 0)
                 out.parts[static_cast<size_t>(blockIdx.x) * rows + at.first_row() + i] = dot;
         }
     }
-    write_rows(out.dz_by_row, gate, at, rows, width);
-    write_rows(out.dz_by_row, up, up_at, rows, width);
     float *const scales = out.dz_by_col.scales + static_cast<size_t>(blockIdx.y) * width;
+    write_rows(out.dz_by_row, gate, at, rows, width);
     scale_columns(s, gate, at, /*square=*/0, scales + at.col);
     write_cols(s, out.dz_by_col.codes, gate, at, rows);
-    scale_columns(s, up, at, /*square=*/0, scales + up_at.col);
-    write_cols(s, out.dz_by_col.codes, up, up_at, rows);
-    scale_columns(s, d, at, /*square=*/1,
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) other.row[i] = all.up[i][threadIdx.x];
+    write_rows(out.dz_by_row, other, up_at, rows, width);
+    scale_columns(s, other, at, /*square=*/0, scales + up_at.col);
+    write_cols(s, out.dz_by_col.codes, other, up_at, rows);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) other.row[i] = all.h[i][threadIdx.x];
+    scale_columns(s, other, at, /*square=*/1,
                   out.h_by_col.scales + static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x);
-    write_cols(s, out.h_by_col.codes, d, at, rows);
+    write_cols(s, out.h_by_col.codes, other, at, rows);
 }
 
 dim3 tiles(int rows, int cols, int n = 1) {
@@ -321,9 +365,11 @@ void quantise_swiglu(struct fp8_matrix dz_by_row, struct fp8_matrix dz_by_col,
     if (r.rows == 0) return;
     const swiglu_results out = {dz_by_row, dz_by_col, h_by_col, static_cast<float *>(parts)};
     auto *kernel = z.bf16 ? of_swiglu<z_in_bf16> : of_swiglu<z_in_fp8>;
-    kernel<<<tiles(r.rows, F), THREADS, 0, stream>>>(out, static_cast<const bf16 *>(dh), z,
-                                                     r.z.base, r.z.base ? r.z.rows : r.rows, p,
-                                                     r.offsets + r.E, r.rows, F);
+    const int bytes = sizeof(swiglu_shared);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    kernel<<<tiles(r.rows, F), THREADS, bytes, stream>>>(out, static_cast<const bf16 *>(dh), z,
+                                                         r.z.base, r.z.base ? r.z.rows : r.rows, p,
+                                                         r.offsets + r.E, r.rows, F);
     check(cudaGetLastError());
     sum_parts(dp, out.parts, r, F / SIDE, stream);
 }
