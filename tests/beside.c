@@ -1,5 +1,5 @@
 /* Collectives beside other work, over the world and over its data-parallel groups, each kind alone
- * and all three together: what they bring, of shares of all sizes, none among them, and that their
+ * and all together: what they bring, of shares of all sizes, none among them, and that their
  * arrays are whole once they were awaited and may be written again at once, however late other
  * ranks are or have more to fetch. The host waits for nothing before the end. Values are small
  * whole numbers, so sums are exact. */
@@ -32,7 +32,7 @@ static size_t share(const struct backend *be, int k, int round) {
     return !on_cpu(be) && n == 100000 ? LARGEST : n;
 }
 
-enum { GATHER = 1, ADD = 2, SUM = 4 };
+enum { GATHER = 1, ADD = 2, SUM = 4, REDUCE = 8 };
 
 struct round {
     int kinds, without_own;
@@ -40,13 +40,14 @@ struct round {
     int n_ranks, me, of[RANKS]; /* of the group, by rank of world */
     size_t counts[RANKS], n, first;
     size_t place; /* in the arrays that ranks share: at their beginning or, even rounds, end */
-    float *source, *sum, *sum_then, *summed; /* sum_then: the sum as it was once awaited */
+    float *source, *sum, *summed;
+    float *sum_then, *reduced; /* as they were once awaited */
     real_t *own, *whole;
 };
 
 static void open_round(struct backend *be, struct round *r, int round) {
     const struct grid *g = be->grid;
-    static const int kinds[] = {GATHER, ADD, SUM, GATHER | ADD | SUM};
+    static const int kinds[] = {GATHER, ADD | REDUCE, SUM, GATHER | ADD | SUM | REDUCE};
     *r = (struct round){.kinds = kinds[round % 4],
                         .comm = round / 4 % 2 ? g->dp : g->world,
                         .without_own = round / 8 % 2};
@@ -66,6 +67,7 @@ static void open_round(struct backend *be, struct round *r, int round) {
     r->whole = be->alloc(be, (r->n + 1) * be->real_bytes);
     r->sum = be->alloc(be, (mine + 1) * sizeof *x);
     r->sum_then = be->alloc(be, (mine + 1) * sizeof *x);
+    r->reduced = be->alloc(be, (mine + 1) * sizeof *x);
     be->upload(be, r->source, x, n * sizeof *x);
     be->upload_real(be, r->own, x + r->first, mine);
     for (size_t i = 0; i < mine; i++) x[i] = 1;
@@ -99,6 +101,15 @@ static void ask(struct backend *be, const struct round *r, float *x, real_t *w) 
         be->zero(be, x, r->n * sizeof *x);
         be->copy(be, r->sum_then, r->sum, mine * sizeof *x);
     }
+    if (r->kinds & REDUCE) {
+        be->copy(be, x, r->source, r->n * sizeof *x);
+        be->beside(be);
+        be->reduce_scatter(be, r->comm, x, r->counts);
+        be->back(be, 2);
+        be->await(be, 2);
+        be->copy(be, r->reduced, x + r->first, mine * sizeof *x);
+        be->zero(be, x, r->n * sizeof *x);
+    }
     if (r->kinds & SUM) {
         be->copy(be, x, r->source, SUMMED * sizeof *x);
         be->beside(be);
@@ -130,6 +141,11 @@ static size_t n_wrong(struct backend *be, const struct round *r, int round) {
         for (size_t i = 0; i < mine; i++)
             wrong += x[i] != 1 + sum_of(r, round, r->first + i, r->without_own);
     }
+    if (r->kinds & REDUCE) {
+        be->download(be, x, r->reduced, mine * sizeof *x);
+        for (size_t i = 0; i < mine; i++)
+            wrong += x[i] != sum_of(r, round, r->first + i, /*without_own=*/0);
+    }
     if (r->kinds & SUM) {
         be->download(be, x, r->summed, SUMMED * sizeof *x);
         for (size_t i = 0; i < SUMMED; i++) wrong += x[i] != sum_of(r, round, i, /*without_own=*/0);
@@ -145,7 +161,7 @@ static size_t n_wrong(struct backend *be, const struct round *r, int round) {
 }
 
 static void close_round(struct backend *be, struct round *r) {
-    void *const all[] = {r->source, r->sum, r->sum_then, r->summed, r->own, r->whole};
+    void *const all[] = {r->source, r->sum, r->summed, r->sum_then, r->reduced, r->own, r->whole};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) be->release(be, all[i]);
 }
 
@@ -163,7 +179,7 @@ static void check(int dp, int ep) {
                                   .attention = {.H = 2, .G = 2, .K = 32},
                                   .theta = 1e4,
                                   .backward = 1,
-                                  .beside = 1});
+                                  .beside = BESIDE_PASSES});
     size_t most = 0, wrong = 0, late = on_cpu(be) ? 0 : LARGEST / 10;
     for (int i = 0; i < ROUNDS; i++) {
         open_round(be, &rounds[i], i);

@@ -25,6 +25,11 @@ for shard in none optimizer full; do
 done
 run_on 2 again2 $some $shares parallelism.dp_size=2 parallelism.ep_size=1 && same_model optimizer again2
 ok $? 'twice: the same model to the bit'
+for way in peer nccl; do
+    run_on 2 beside$way $some $shares parallelism.dp_size=2 parallelism.ep_size=1 engine.reduce=beside engine.collectives=$way && grep -q 'collectives' err && same_model optimizer beside$way
+    ok $? "gradients beside the last backward pass, weights beside AdamW, by $way: the same model to the bit"
+    TEST_COLLECTIVES=$way TEST_FP32=1 program reduce.np2 "the same of small models, by $way"
+done
 run_on 2 again3 $some $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=peer && grep -q 'collectives peer memory' err && same_model full again3
 ok $? 'twice, shard full over peer memory: the same model to the bit'
 run_on 2 fullnccl $some $shares parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full engine.collectives=nccl && grep -q 'collectives NCCL' err && same_model full fullnccl
@@ -60,6 +65,8 @@ run_on 2 spread2 $some $shares parallelism.ep_size=2 && same_model spread spread
 ok $? 'expert parallel twice: the same model to the bit'
 run_on 2 nccl $some $shares parallelism.ep_size=2 engine.exchange=nccl && same_model spread nccl
 ok $? 'expert parallel through NCCL: the same model to the bit'
+run_on 2 spreadbeside $some $shares parallelism.ep_size=2 engine.reduce=beside && same_model spread spreadbeside
+ok $? 'with gradients beside the last backward pass, too'
 rows="$shares precision.fp8_dispatch=true"
 run low $some $rows grad_acc_steps=2 && run_on 2 spreadlow $some $rows parallelism.ep_size=2 && close_losses low.$some.out spreadlow.$some.out 0.005 && close_losses whole.$some.out low.$some.out 0.01 &&
     ! same_model spread spreadlow
@@ -113,6 +120,8 @@ if hopper; then
     close_losses optimizer8.$few.out full8.$few.out 0.005 && run_on 2 full8again $few $eight parallelism.dp_size=2 parallelism.ep_size=1 parallelism.shard=full &&
         same_model full8 full8again
     ok $? 'of both kinds of shards, too; shard full twice: the same model to the bit'
+    run_on 2 beside8 $few $eight parallelism.dp_size=2 parallelism.ep_size=1 engine.reduce=beside && same_model optimizer8 beside8
+    ok $? 'gradients beside the last backward pass: the same model to the bit as with optimizer'
     # without weights of experts in BF16
     alone="$eight precision.fp8_weights=true"
     same_run() { same_model "$1" "$2" && numbers "$1.$few.out" >a && numbers "$2.$few.out" >b && [ -s a ] && cmp -s a b; }

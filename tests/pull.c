@@ -65,6 +65,12 @@ static void add(struct backend *be, MPI_Comm comm, float *sum, float *x, const s
     cuda_pull_add(be, comm, sum, x, counts, without_own);
 }
 
+static void reduce(struct backend *be, MPI_Comm comm, float *x, const size_t *counts) {
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    add(be, comm, x + backend_first(counts, rank), x, counts, /*without_own=*/1);
+}
+
 static void sum(struct backend *be, MPI_Comm comm, float *x, size_t n) {
     assert(cuda_pulls(be, x));
     cuda_pull_sum(be, comm, x, n);
@@ -87,7 +93,8 @@ static struct backend *new_backend(const struct grid *g) {
     be->alloc = alloc, be->release = release, be->zero = zero, be->copy = copy;
     be->upload = be->download = transfer;
     be->upload_real = upload_real, be->download_real = download_real;
-    be->all_gather = gather, be->reduce_scatter_add = add, be->all_reduce = sum;
+    be->all_gather = gather, be->reduce_scatter = reduce;
+    be->reduce_scatter_add = add, be->all_reduce = sum;
     cuda_fill_beside(be);
     return be;
 }

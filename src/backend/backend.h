@@ -133,15 +133,19 @@ struct low_operand {
 /* How devices compute in a recipe: not at all, as they can, or in units for it. */
 enum low_way { LOW_LACKING, LOW_EMULATED, LOW_FAST };
 
+/* What there will be work beside: nothing; the backward pass of a step's last micro-batch, and
+ * AdamW; all passes. */
+enum beside { BESIDE_NOTHING, BESIDE_LAST_PASS, BESIDE_PASSES };
+
 /* What a backend may have to serve, for its work space. */
 struct work {
     int N;       /* tokens of a micro-batch at most */
     int longest; /* of them of a document, usually; 0: any number */
     int D, F, E, A, V;
     struct attention_shape attention;
-    double theta;     /* of RoPE */
-    int backward;     /* 0: forward passes only */
-    int beside;       /* 1: there will be work beside */
+    double theta; /* of RoPE */
+    int backward; /* 0: forward passes only */
+    enum beside beside;
     enum low low;     /* the recipe that `low` of the backend will ask for */
     enum low_way way; /* how it is computed, on a GPU: the backend's */
     int capability;   /* of the GPU, 90 for 9.0; 0: none. The backend's */
@@ -186,6 +190,7 @@ struct backend {
     int row_unit;   /* an expert's rows begin at multiples of it; after reserve. Tests set the CPU's
                      */
     int stashes;    /* 1: memory is worth a stash for all layers' rows; the same */
+    int overlaps;   /* 1: work beside other work goes on at the same time */
     int own_unit;   /* gradients that experts_* leave may have own rows that begin and end at
                        multiples of it; 0: they have none; the same */
     int rows_again; /* 1: moe_dispatch lays the rows of each layer at the beginning of its stash,
@@ -231,13 +236,13 @@ struct backend {
     /* ---- work beside other work ---- */
     /* What is asked for between `beside` and `back` begins when what was asked for before is done,
      * goes on beside what is asked for after `back`, and stretches of it follow one another (but
-     * nothing reads sums of reduce_scatter_add before `await`, which comes before their ticket is
-     * given again). It may be copy, round, add, all_reduce, reduce_scatter_add and all_gather, the
-     * latter three on arrays of alloc_beside, at the same place in those of all ranks, all_reduce
-     * of what is replicated for having fewer rows than there are ranks; and it is not to be
-     * recorded. Of what it reads and writes nothing may be touched before `await` with the ticket
-     * that was given to `back`: what is asked for from then on begins when the last stretch with
-     * this ticket is done; at once, where there was none. reserve was told of it. */
+     * nothing reads sums of reduce_scatter and reduce_scatter_add before `await`). It may be copy,
+     * round, add, all_reduce, reduce_scatter, reduce_scatter_add and all_gather, the latter four on
+     * arrays of alloc_beside, at the same place in those of all ranks, all_reduce of what is
+     * replicated for having fewer rows than there are ranks; and it is not to be recorded. Of what
+     * it reads and writes nothing may be touched before `await` with the ticket that was given to
+     * `back`: what is asked for from then on begins when all stretches with this ticket are done;
+     * at once, where there was none. reserve was told of it. */
     void (*beside)(struct backend *be);
     void (*back)(struct backend *be, int ticket); /* < BESIDE_TICKETS */
     void (*await)(struct backend *be, int ticket);

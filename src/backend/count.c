@@ -223,6 +223,7 @@ struct backend *count_open(const char *name, const struct grid *g, const struct 
     cpu_fill_exchange(be);
     cpu_fill_low(be);
     if (c->cuda) {
+        be->overlaps = 1;
         be->moe_new = moe_new_cuda;
         be->moe_rows = moe_rows_cuda;
         be->moe_stash = moe_stash_cuda;

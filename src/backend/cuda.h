@@ -31,8 +31,10 @@ struct cuda_state {
     struct cuda_travel *travel;       /* cuda_travel.c; NULL: nothing goes through NCCL */
     struct cuda_peer *peer;           /* cuda_peer.c; NULL: no tokens go over peer memory */
     struct cuda_pull *pull;           /* cuda_pull.c; NULL: collectives beside go through NCCL */
-    int product_sms;                  /* multiprocessors of products; 0: all; cuda_beside.c */
-    struct grouped *grouped;          /* cuda_grouped.c; NULL: a product an expert */
+    int product_sms; /* multiprocessors of products; 0: all; and while there is work beside them:
+                        cuda_beside.c */
+    int sms_beside_work;
+    struct grouped *grouped;              /* cuda_grouped.c; NULL: a product an expert */
     const struct cuda_products *products; /* of the experts' engine */
     const struct cuda_eight *eight;       /* the recipe's, if any */
     struct cuda_low *low;                 /* cuda_low.c; NULL: not the way */

@@ -3,7 +3,8 @@
  * have NCCL communicators of their own (cuda_collectives.c): two streams must not use one at the
  * same time. While such work is asked for it is the stream of the state, so that what serves the
  * main stream serves it, too. Matrix products fill the device for as long as they run: they leave
- * some multiprocessors to it. */
+ * some multiprocessors to it, always where there is work beside all passes, else from the first
+ * that is asked for until it is awaited. */
 #include "config.h"
 #include "backend/cuda.h"
 #include "backend/cuda_pull.h"
@@ -21,6 +22,7 @@ static void beside(struct backend *be) {
     cuda_check(cudaEventRecord(s->asked, s->main));
     cuda_check(cudaStreamWaitEvent(s->beside, s->asked, 0));
     s->stream = s->beside;
+    s->product_sms = s->sms_beside_work;
 }
 
 /* Sums have a stream of their own: a stretch without any waits for those of its ticket before it.
@@ -39,6 +41,7 @@ static void await(struct backend *be, int ticket) {
     struct cuda_state *s = cuda_state(be);
     assert(s->stream == s->main && ticket < BESIDE_TICKETS);
     cuda_check(cudaStreamWaitEvent(s->main, s->done[ticket], 0));
+    if (s->work.beside == BESIDE_LAST_PASS) s->product_sms = 0;
 }
 
 /* The deck may ask for peer memory, or have nothing against it. */
@@ -78,7 +81,8 @@ void cuda_beside_reserve(struct backend *be) {
     if (be->grid->n_ranks > 1) choose_way(be);
     int sms = sms_beside(be, s->pull != NULL);
     cuda_check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, s->device));
-    s->product_sms = sms > 0 && sms < all ? all - sms : 0;
+    s->sms_beside_work = sms > 0 && sms < all ? all - sms : 0;
+    if (s->work.beside == BESIDE_PASSES) s->product_sms = s->sms_beside_work;
 }
 
 const char *cuda_beside_name(const struct backend *be) {
@@ -100,6 +104,7 @@ void cuda_fill_beside(struct backend *be) {
     be->beside = beside;
     be->back = back;
     be->await = await;
+    be->overlaps = 1;
 }
 
 void cuda_beside_close(struct backend *be) {

@@ -85,11 +85,15 @@ static int all_equal(const size_t *counts, int n) {
 
 /* Shares of unequal size: one reduction to each rank, all in one group. */
 static void reduce_scatter(struct backend *be, MPI_Comm comm, float *x, const size_t *counts) {
-    ncclComm_t c = of(be, comm);
     int rank, size;
-    if (!c) return;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
+    if (cuda_pulls(be, x)) {
+        cuda_pull_add(be, comm, x + backend_first(counts, rank), x, counts, /*without_own=*/1);
+        return;
+    }
+    ncclComm_t c = of(be, comm);
+    if (!c) return;
     if (all_equal(counts, size)) {
         nccl_check(ncclReduceScatter(x, x + (size_t)rank * counts[0], counts[0], ncclFloat32,
                                      ncclSum, c, cuda_state(be)->stream));

@@ -265,7 +265,7 @@ static const char *collectives_beside(struct backend *be, const struct sizes *z,
     struct work w = ops_work(z);
     struct collected c = {.be = be};
     char name[40];
-    w.beside = 1;
+    w.beside = BESIDE_PASSES;
     be->reserve(be, w);
     const char *way = way_of(be, "collectives");
     c.counts = memory_alloc_array((size_t)be->grid->n_ranks, sizeof *c.counts);

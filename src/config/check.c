@@ -38,6 +38,8 @@ static char *check_model(const struct config *c) {
         refuse("model.num_local_experts (%" PRId64
                ") is not a multiple of parallelism.ep_size (%" PRId64 ")",
                c->model.num_local_experts, c->parallelism.ep_size);
+    if (c->engine.reduce != REDUCE_AUTO && c->parallelism.shard != SHARD_OPTIMIZER)
+        refuse("engine.reduce is for parallelism.shard=optimizer");
     if (c->memory.recompute_layers && c->memory.recompute == RECOMPUTE_NONE)
         refuse("memory.recompute_layers (%" PRId64 ") needs memory.recompute activation or layer",
                c->memory.recompute_layers);

@@ -26,6 +26,7 @@ enum precision_kind {
     PRECISION_MXFP8,
     PRECISION_AUTO8
 };
+enum reduce_kind { REDUCE_AUTO, REDUCE_BESIDE, REDUCE_AFTER };
 enum exchange_engine { EXCHANGE_AUTO, EXCHANGE_PEER, EXCHANGE_NCCL, EXCHANGE_MPI };
 enum tristate { TRI_AUTO, TRI_FALSE, TRI_TRUE };
 
@@ -55,7 +56,7 @@ struct config {
     } memory;
 
     struct {
-        int experts, attention, exchange, collectives;
+        int experts, attention, exchange, collectives, reduce;
         int64_t exchange_blocks, communication_sms;
         int fused, cuda_graph;
     } engine;

@@ -6,6 +6,7 @@
 #include "model/low_copies.h"
 #include "model/low_statistics.h"
 #include "model/recompute.h"
+#include "model/reduce.h"
 #include "model/stage.h"
 
 /* precision.fp8_weights, where products take copies in place of weights. */
@@ -34,6 +35,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     size_t N = (size_t)capacity, D = (size_t)s.D, L = (size_t)s.L, E = (size_t)s.E,
            r = be->real_bytes, HK = (size_t)(s.H * s.K), rows;
     be->low_z = with_gradients && c->precision.fp8_activations;
+    m->reduce_beside = with_gradients && reduce_beside_wanted(m);
     be->reserve(be, (struct work){.N = capacity,
                                   .longest = (int)c->dataset.max_seq_length,
                                   .D = s.D,
@@ -44,10 +46,14 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
                                   .attention = m->attention,
                                   .theta = s.theta,
                                   .backward = with_gradients,
-                                  .beside = stages_wanted(m),
+                                  .beside = stages_wanted(m)   ? BESIDE_PASSES
+                                            : m->reduce_beside ? BESIDE_LAST_PASS
+                                                               : BESIDE_NOTHING,
                                   .low = low_recipe(c)});
     rows = be->moe_rows(be, m->moe);
-    m->weights = be->alloc(be, m->sizes.weights * r);
+    void *(*alloc)(struct backend * be, size_t bytes) =
+        m->reduce_beside ? be->alloc_beside : be->alloc;
+    m->weights = alloc(be, m->sizes.weights * r);
     m->bias = be->alloc(be, L * E * sizeof *m->bias);
     m->biased = c->router.bias_rate > 0;
     m->counts = be->alloc(be, L * E * sizeof *m->counts);
@@ -73,7 +79,7 @@ struct model *model_new(const struct config *c, struct backend *be, int capacity
     low_copies_new(m);
     if (!with_gradients) return m;
     low_statistics_new(m);
-    m->grads = be->alloc(be, m->sizes.grads * sizeof(float));
+    m->grads = alloc(be, m->sizes.grads * sizeof(float));
     m->dx = be->alloc(be, N * D * r);
     m->dxn = be->alloc(be, N * D * r);
     m->dattended = be->alloc(be, N * HK * r);

@@ -67,6 +67,9 @@ struct model {
                               themselves are FP32, and all kept: see model_master */
     float *grads;          /* [sizes.grads], NULL for a model that only evaluates */
     int has_grads;         /* since model_reset: the next micro-batch adds, else it overwrites */
+    int reduce_beside;     /* reduce.h: gradients travel beside the backward pass */
+    int last;              /* the micro-batch is the step's last one; the step's to say */
+    int reduces, reduced;  /* the pass is one that they travel beside; they have, since then */
     float *bias;           /* [L, E] selection bias of the router, backend memory */
     int biased;            /* it takes part: it moves, or was given */
     struct layer_state *layers;

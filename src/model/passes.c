@@ -6,6 +6,7 @@
 #include "model/low_copies.h"
 #include "model/low_statistics.h"
 #include "model/recompute.h"
+#include "model/reduce.h"
 #include "model/stage.h"
 #include <assert.h>
 
@@ -22,10 +23,10 @@ static void load_batch(struct model *m, const struct batch *b) {
 }
 
 /* 1: the backend has this pass recorded, and repeats it. Not with stages: which rooms hold what at
- * its start differs from pass to pass; nor where rows are made again or statistics taken, which is
- * rare. */
+ * its start differs from pass to pass; nor with work beside it; nor where rows are made again or
+ * statistics taken, which is rare. */
 static int replays(struct model *m, const char *pass, int accumulate) {
-    return !m->stages && !m->be->rows_again && !m->sampled &&
+    return !m->stages && !m->reduces && !m->be->rows_again && !m->sampled &&
            m->be->replay(m->be, (struct recording){
                                     .owner = m, .name = pass, .N = m->N, .accumulate = accumulate});
 }
@@ -145,6 +146,7 @@ static void backward(struct model *m) {
     be->norm_backward(be, m->dx, model_grad(m, p->norm), m->dxn, m->x, m->rstd,
                       model_weight(m, p->norm), N, D);
     stage_reduce(m, stage_head(m));
+    reduce_stage(m, stage_head(m));
     for (int l = L - 1; l >= 0; l--) {
         struct layer_state *y = &m->layers[l];
         watchdog_phase(WATCHDOG_BACKWARD, l);
@@ -158,10 +160,12 @@ static void backward(struct model *m) {
         be->norm_backward(be, m->dx, model_grad(m, p->layers[l].norm1), m->dxn, y->x1, y->rstd1,
                           model_weight(m, p->layers[l].norm1), N, D);
         stage_reduce(m, stage_layer(l));
+        reduce_stage(m, stage_layer(l));
     }
     stage_backward(m, STAGE_EMBED);
     be->embed_backward(be, model_grad(m, p->embed), m->dx, m->tokens, N, D, m->s.V);
     stage_reduce(m, STAGE_EMBED);
+    reduce_stage(m, STAGE_EMBED);
 }
 
 void model_backward(struct model *m, double loss_scale, double balance_weight) {
@@ -171,6 +175,7 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
     be->clock(be, CLOCK_BACKWARD);
     be->upload(be, m->loss_scale, &scale, sizeof scale);
     model_balance(m, balance_weight);
+    m->reduces = m->reduce_beside && m->last;
     if (replays(m, "backward pass", m->has_grads)) {
         mark_layers(m, WATCHDOG_BACKWARD);
     } else {
@@ -178,6 +183,7 @@ void model_backward(struct model *m, double loss_scale, double balance_weight) {
         be->recorded(be);
     }
     m->has_grads = 1;
+    m->reduced = m->reduces, m->reduces = 0;
     be->clock(be, CLOCK_OTHER);
 }
 
@@ -199,5 +205,5 @@ void model_reset(struct model *m) {
         if (begins_at_zero(m, i) && !(s->staged && s->frozen))
             be->zero(be, m->grads + s->grad, s->kept_n * sizeof *m->grads);
     }
-    m->has_grads = 0;
+    m->has_grads = m->reduced = 0;
 }

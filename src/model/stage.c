@@ -8,32 +8,35 @@
 #include "model/low_copies.h"
 #include <assert.h>
 
-enum { MOST = 9 }; /* tensors of a stage */
-
-/* Those of stage k that are staged; returns their number. */
-static int list_tensors(const struct model *m, int k, int list[MOST]) {
+int stage_tensors(const struct model *m, int k, int list[STAGE_TENSORS]) {
     const struct params *p = m->params;
-    int all[MOST], n_all = 0, n = 0;
+    int n = 0;
     if (k == STAGE_EMBED) {
-        all[n_all++] = p->embed;
+        list[n++] = p->embed;
     } else if (k == stage_head(m)) {
-        all[n_all++] = p->norm;
-        all[n_all++] = p->head;
+        list[n++] = p->norm;
+        list[n++] = p->head;
     } else {
         const struct layer_params *y = &p->layers[k - 1];
         const int of_layer[] = {y->norm1, y->q,      y->k,  y->v,   y->o,
                                 y->norm2, y->router, y->up, y->down};
-        for (int i = 0; i < MOST; i++) all[n_all++] = of_layer[i];
+        for (; n < STAGE_TENSORS; n++) list[n] = of_layer[n];
     }
-    for (int i = 0; i < n_all; i++)
-        if (m->shares[all[i]].staged) list[n++] = all[i];
+    return n;
+}
+
+/* Those of stage k that are staged; returns their number. */
+static int list_tensors(const struct model *m, int k, int list[STAGE_TENSORS]) {
+    int n = 0, all = stage_tensors(m, k, list);
+    for (int i = 0; i < all; i++)
+        if (m->shares[list[i]].staged) list[n++] = list[i];
     return n;
 }
 
 int stage_of(const struct model *m, int i) {
-    int list[MOST];
+    int list[STAGE_TENSORS];
     for (int k = STAGE_EMBED; k <= stage_head(m); k++)
-        for (int j = list_tensors(m, k, list) - 1; j >= 0; j--)
+        for (int j = stage_tensors(m, k, list) - 1; j >= 0; j--)
             if (list[j] == i) return k;
     return STAGE_NONE;
 }
@@ -56,7 +59,7 @@ void stages_new(struct model *m) {
     if (!stages_wanted(m)) return;
     struct stages *s = memory_alloc(sizeof *s);
     struct backend *be = m->be;
-    int list[MOST];
+    int list[STAGE_TENSORS];
     s->place = memory_alloc_array((size_t)m->params->n, sizeof *s->place);
     for (int k = STAGE_EMBED; k <= stage_head(m); k++) {
         size_t at = 0;
@@ -99,7 +102,7 @@ static int grads_ticket(int k) {
 static void bring(struct model *m, int k) {
     struct backend *be = m->be;
     struct stages *s = m->stages;
-    int list[MOST], n = list_tensors(m, k, list);
+    int list[STAGE_TENSORS], n = list_tensors(m, k, list);
     if (s->held[k % ROOMS] == k) return;
     s->held[k % ROOMS] = k;
     s->fresh[k % ROOMS] = 1;
@@ -153,7 +156,7 @@ void stage_backward(struct model *m, int k) {
 void stage_reduce(struct model *m, int k) {
     if (!m->stages) return;
     struct backend *be = m->be;
-    int list[MOST], n = list_tensors(m, k, list);
+    int list[STAGE_TENSORS], n = list_tensors(m, k, list);
     assert(m->stages->now == k);
     enum clock before = be->clock(be, CLOCK_REDUCE);
     be->beside(be);

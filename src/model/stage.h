@@ -10,7 +10,7 @@
 #define REGULON_MODEL_STAGE_H
 #include "model/model.h"
 
-enum { ROOMS = 2 };
+enum { ROOMS = 2, STAGE_TENSORS = 9 };
 
 struct stages {
     size_t *place; /* [params->n] of a staged tensor in the room of its stage, in elements */
@@ -55,6 +55,9 @@ void stages_finish(struct model *m);
 /* The weights have changed: what rooms hold is out of date. */
 void stages_forget(struct model *m);
 
-/* The first stage that has tensor i. */
+/* The tensors of stage k; returns their number. One of two stages is listed in both. */
+int stage_tensors(const struct model *m, int k, int list[STAGE_TENSORS]);
+
+/* The first stage that has tensor i, which is the last one of a backward pass. */
 int stage_of(const struct model *m, int i);
 #endif

@@ -1,7 +1,7 @@
 #include "config.h"
 #include "optim/optimizer.h"
 #include "base/memory.h"
-#include "model/stage.h"
+#include "model/reduce.h"
 #include <math.h>
 
 struct optimizer *optimizer_new(struct model *m) {
@@ -26,27 +26,12 @@ void optimizer_free(struct optimizer *o) {
 void optimizer_reduce(struct optimizer *o, double *norm2) {
     struct model *m = o->model;
     struct backend *be = m->be;
-    const struct params *p = m->params;
-    int whole = m->config->parallelism.shard == SHARD_NONE;
-    stages_finish(m);
-    if (whole) {
-        size_t dense = m->sizes.dense_grads;
-        be->all_reduce(be, be->grid->world, m->grads, dense);
-        be->all_reduce(be, be->grid->dp, m->grads + dense, m->sizes.trained_grads - dense);
-    }
-    for (int i = 0; i < p->n; i++) {
-        const struct param *t = &p->list[i];
+    reduce_finish(m);
+    for (int i = 0; i < m->params->n; i++) {
         const struct share *s = &m->shares[i];
-        float *grad = m->grads + s->grad;
-        MPI_Comm group = share_group(be->grid, t);
-        if (s->frozen) continue;
-        if (!whole && !s->staged) {
-            if (s->replicated)
-                be->all_reduce(be, group, grad, t->n);
-            else
-                be->reduce_scatter(be, group, grad, s->counts);
-        }
-        be->sum_squares(be, norm2, grad + (s->norm_first - s->kept_first), s->norm_n);
+        if (!s->frozen)
+            be->sum_squares(be, norm2, m->grads + s->grad + (s->norm_first - s->kept_first),
+                            s->norm_n);
     }
 }
 
@@ -74,6 +59,9 @@ void optimizer_update(struct optimizer *o, double lr) {
         a.decay = decay_of(c, p);
         be->adamw(be, model_master(m, i), model_own_weight(m, i), o->m + s->state, o->v + s->state,
                   model_own_grad(m, i), o->factor, s->n, a);
+        if (m->reduce_beside) be->beside(be);
         model_spread(m, i);
+        if (m->reduce_beside) be->back(be, GATHER_TICKET);
     }
+    if (m->reduce_beside) be->await(be, GATHER_TICKET);
 }

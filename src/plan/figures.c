@@ -108,22 +108,14 @@ static void take_layer(struct backend *be, const struct layer_state *y, double *
         enum plan_kind kind;
         const void *array;
     } arrays[] = {
-        {PLAN_STREAM, y->x1},
-        {PLAN_STREAM, y->xn1},
-        {PLAN_STREAM, y->xn1_low},
-        {PLAN_STREAM, y->rstd1},
-        {PLAN_STREAM, y->x2},
-        {PLAN_STREAM, y->xn2},
-        {PLAN_STREAM, y->rstd2},
-        {PLAN_ATTENTION, y->qkv},
-        {PLAN_ATTENTION, y->lse},
-        {PLAN_ATTENTION, y->attended},
-        {PLAN_ROUTER, y->routing.p},
-        {PLAN_ROUTER, y->routing.probs},
-        {PLAN_ROUTER, y->routing.lse},
-        {PLAN_ROUTER, y->routing.ids},
-        {PLAN_EXPERTS, y->rows},
-        {PLAN_EXPERTS, y->z},
+        {PLAN_STREAM, y->x1},          {PLAN_STREAM, y->xn1},
+        {PLAN_STREAM, y->xn1_low},     {PLAN_STREAM, y->rstd1},
+        {PLAN_STREAM, y->x2},          {PLAN_STREAM, y->xn2},
+        {PLAN_STREAM, y->rstd2},       {PLAN_ATTENTION, y->qkv},
+        {PLAN_ATTENTION, y->lse},      {PLAN_ATTENTION, y->attended},
+        {PLAN_ROUTER, y->routing.p},   {PLAN_ROUTER, y->routing.probs},
+        {PLAN_ROUTER, y->routing.lse}, {PLAN_ROUTER, y->routing.ids},
+        {PLAN_EXPERTS, y->rows},       {PLAN_EXPERTS, y->z},
         {PLAN_EXPERTS, y->h},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -176,7 +168,8 @@ static int communicators(const struct plan *p, const struct model *m) {
     int dp = p->dp_size > 1, ep = p->ep_size > 1;
     struct backend_options o = run_options(p->config);
     char why[200];
-    int beside = m->stages && !cuda_pull_serves(m->be->grid, &o, why, sizeof why);
+    int beside =
+        (m->stages || m->reduce_beside) && !cuda_pull_serves(m->be->grid, &o, why, sizeof why);
     return (p->ranks > 1) + dp + ep + (beside ? 1 + (dp && ep) : 0);
 }
 
@@ -196,6 +189,7 @@ struct plan_memory plan_memory(const struct plan *p) {
         (p->cuda ? LIBRARIES_CUDA + LIBRARIES_NCCL * communicators(p, m) : LIBRARIES_CPU);
     r.copies = copied(o);
     r.attention = count_attention(be);
+    r.reduce_beside = m->reduce_beside;
     if (!p->cuda) {
         struct work w = {.N = m->capacity, .D = m->s.D};
         double room = sum_room(m), buffer = (double)cpu_rooms_of(&w, p->ep_size).exchange;

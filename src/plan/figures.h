@@ -35,6 +35,7 @@ struct plan_memory {
     double bytes[N_PLAN_KINDS], total;
     double copies;         /* host memory, on a GPU too */
     const char *attention; /* "cudnn", "own" */
+    int reduce_beside;     /* model/reduce.h */
 };
 
 /* What a rank sends in a step, bytes; rings for what is reduced and gathered, and experts that are

@@ -156,7 +156,8 @@ static void refuse_engines(const struct plan *p) {
         !cuda_peer_serves(&w, &g, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.exchange: peer: %s", why);
     if (o.collectives == EXCHANGE_PEER && g.n_ranks > 1 &&
-        p->config->parallelism.shard == SHARD_FULL && !cuda_pull_serves(&g, &o, why, sizeof why))
+        (p->config->parallelism.shard == SHARD_FULL || p->config->engine.reduce == REDUCE_BESIDE) &&
+        !cuda_pull_serves(&g, &o, why, sizeof why))
         die_user(EXIT_CONFIG, "engine.collectives: peer: %s", why);
 }
 

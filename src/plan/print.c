@@ -96,7 +96,8 @@ static void print_sent(const struct plan *p, const struct result *r, FILE *out) 
 
 static struct plan_time time_of(const struct plan *p, const struct plan_rates *rates,
                                 const struct result *r) {
-    return plan_time(p, rates, r->memory[r->own].bytes[PLAN_MOMENTS] / (2 * sizeof(float)));
+    const struct plan_memory *own = &r->memory[r->own];
+    return plan_time(p, rates, own->bytes[PLAN_MOMENTS] / (2 * sizeof(float)), own->reduce_beside);
 }
 
 static void print_time(const struct plan *p, const struct plan_rates *rates, const struct result *r,
@@ -105,7 +106,9 @@ static void print_time(const struct plan *p, const struct plan_rates *rates, con
     char buf[2][32];
     fprintf(out, "\na step would take, with %s overlapping\n",
             p->config->parallelism.shard == SHARD_FULL ? "passes, weights and gradients"
-                                                       : "nothing");
+            : r->memory[r->own].reduce_beside
+                ? "the last backward pass and gradients, AdamW and weights"
+                : "nothing");
     for (int k = 0; k < N_PLAN_PHASES; k++)
         if (t.seconds[k] > 0) fprintf(out, "  %-26s%8.3f s\n", plan_phase_name(k), t.seconds[k]);
     fprintf(out, "  %-26s%8.3f s   %s tokens/s a rank, %s tokens a day, %.1f %% of it computing\n",

@@ -67,18 +67,29 @@ static double passes(const struct plan *p, const struct plan_rates *r) {
     return once * (1 + again / L / 3);
 }
 
-/* Half of the weights comes beside the forward passes. */
-static void overlap(double *s, double forward) {
-    double backward = s[PLAN_PASSES] - forward, weights = s[PLAN_SENDS_WEIGHTS] / 2,
-           grads = weights + s[PLAN_SENDS_GRADIENTS];
-    s[PLAN_SENDS_WEIGHTS] = weights > forward ? weights - forward : 0;
-    s[PLAN_SENDS_GRADIENTS] = grads > backward ? grads - backward : 0;
+/* What a work beside leaves to be waited for. */
+static double rest(double seconds, double beside) {
+    return seconds > beside ? seconds - beside : 0;
 }
 
-struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained) {
+/* Half of the weights comes beside the forward passes. */
+static void overlap_all(double *s, double forward) {
+    double backward = s[PLAN_PASSES] - forward, weights = s[PLAN_SENDS_WEIGHTS] / 2;
+    s[PLAN_SENDS_GRADIENTS] = rest(weights + s[PLAN_SENDS_GRADIENTS], backward);
+    s[PLAN_SENDS_WEIGHTS] = rest(weights, forward);
+}
+
+/* One backward pass of n. */
+static void overlap_last(double *s, double forward, double n) {
+    s[PLAN_SENDS_GRADIENTS] = rest(s[PLAN_SENDS_GRADIENTS], (s[PLAN_PASSES] - forward) / n);
+    s[PLAN_SENDS_WEIGHTS] = rest(s[PLAN_SENDS_WEIGHTS], s[PLAN_OPTIMIZER]);
+}
+
+struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained,
+                           int reduce_beside) {
     enum { ADAMW = 30 }; /* bytes of a parameter: master and moments in and out, gradient, weight */
     struct plan_time t = {.total = 0};
-    double sent[N_PLAN_LINKS], *s = t.seconds;
+    double sent[N_PLAN_LINKS], *s = t.seconds, forward = once_through(p, rates) / 3;
     plan_wire(p, sent);
     s[PLAN_PASSES] = passes(p, rates);
     s[PLAN_OPTIMIZER] = trained * ADAMW / rates->memory;
@@ -86,7 +97,10 @@ struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates,
     s[PLAN_SENDS_GRADIENTS] =
         ring(p, rates, sent[PLAN_DENSE_GRADIENTS] + sent[PLAN_EXPERT_GRADIENTS]);
     s[PLAN_SENDS_WEIGHTS] = ring(p, rates, sent[PLAN_DENSE_WEIGHTS] + sent[PLAN_EXPERT_WEIGHTS]);
-    if (p->config->parallelism.shard == SHARD_FULL) overlap(s, once_through(p, rates) / 3);
+    if (p->config->parallelism.shard == SHARD_FULL)
+        overlap_all(s, forward);
+    else if (reduce_beside)
+        overlap_last(s, forward, (double)p->config->grad_acc_steps);
     for (int i = 0; i < N_PLAN_PHASES; i++) t.total += s[i];
     t.tokens_per_s = plan_tokens(p) / p->ranks / t.total;
     t.efficiency = (s[PLAN_PASSES] + s[PLAN_OPTIMIZER]) / t.total;

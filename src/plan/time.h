@@ -1,7 +1,7 @@
 /* How long a step would take: a model of its parts, from rates that were measured on one GPU and
- * from those of links. They follow one another, but for parallelism.shard full: what travels beside
- * a pass counts as far as it takes longer than the pass; that kernels share the GPU with it does
- * not. */
+ * from those of links. They follow one another, but for parallelism.shard full and engine.reduce:
+ * what travels beside a pass, or AdamW, counts as far as it takes longer; that kernels share the
+ * GPU with it does not. */
 #ifndef REGULON_PLAN_TIME_H
 #define REGULON_PLAN_TIME_H
 #include "plan/figures.h"
@@ -23,8 +23,9 @@ enum plan_phase {
     PLAN_PASSES,          /* forward and backward, layers made again included */
     PLAN_OPTIMIZER,       /* AdamW of this rank's share */
     PLAN_SENDS_TOKENS,    /* the exchange within the ep group */
-    PLAN_SENDS_GRADIENTS, /* full: beside backward passes, with the weights that they gather */
-    PLAN_SENDS_WEIGHTS,   /* full: beside forward passes */
+    PLAN_SENDS_GRADIENTS, /* full: beside backward passes, with the weights that they gather;
+                             engine.reduce: beside the last one */
+    PLAN_SENDS_WEIGHTS,   /* full: beside forward passes; engine.reduce: beside AdamW */
     N_PLAN_PHASES
 };
 const char *plan_phase_name(enum plan_phase phase); /* "passes": one word, for JSON */
@@ -35,6 +36,7 @@ struct plan_time {
     double efficiency;   /* of that without communication */
 };
 
-/* trained: parameters that this rank updates. */
-struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained);
+/* trained: parameters that this rank updates; reduce_beside as in struct plan_memory. */
+struct plan_time plan_time(const struct plan *p, const struct plan_rates *rates, double trained,
+                           int reduce_beside);
 #endif

@@ -47,7 +47,9 @@ double step_gradients(struct optimizer *o, const struct batch *const *batches, i
     put_known(m, batches, n, votes, n_votes);
     for (int i = 0; i < n; i++) {
         model_forward(m, batches[i]);
+        m->last = i == n - 1;
         model_backward(m, 1 / W, balance_weight);
+        m->last = 0;
     }
     watchdog_phase(WATCHDOG_REDUCE, -1);
     be->clock(be, CLOCK_REDUCE);
