@@ -53,10 +53,13 @@ static void without_pull(const struct backend *be, const char *why) {
     if (asked == EXCHANGE_AUTO) log_info("collectives", "NCCL, not peer memory: %s", why);
 }
 
-/* With copies only the additions take multiprocessors. */
+/* With copies only the additions take multiprocessors; those of dense tensors alone, where nobody
+ * else has a rank's experts, are few, and take their place between products. */
 static int sms_beside(const struct backend *be, int pulls) {
-    int sms = cuda_state(be)->options.communication_sms;
-    return pulls ? (sms + CUDA_PULL_SMS - 1) / CUDA_PULL_SMS : sms;
+    const struct cuda_state *s = cuda_state(be);
+    int sms = s->options.communication_sms,
+        few = s->work.beside == BESIDE_LAST_PASS && be->grid->dp_size == 1;
+    return !pulls ? sms : few ? 0 : (sms + CUDA_PULL_SMS - 1) / CUDA_PULL_SMS;
 }
 
 static void choose_way(struct backend *be) {
