@@ -71,14 +71,6 @@ __device__ __forceinline__ piece read(const bf16 *x, const place &at, size_t ld,
     return p;
 }
 
-/* What is read for the last time, and need not stay in the cache. */
-__device__ __forceinline__ piece read_last(const bf16 *x, const place &at, size_t ld) {
-    piece p;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) p.row[i] = __ldcs(row_of(x, at, i, ld));
-    return p;
-}
-
 __device__ __forceinline__ void write_row(uint8_t *codes, const place &at, int i, size_t ld,
                                           const float (&v)[COLS], float inverse) {
     uint2 eight = {fp8_four(v[0] * inverse, v[1] * inverse, v[2] * inverse, v[3] * inverse),
@@ -233,7 +225,7 @@ struct z_in_bf16 {
     __device__ __forceinline__ z_in_bf16(const fp8_z &kept, size_t first, int, const place &at,
                                          size_t ld)
         : z(static_cast<const bf16 *>(kept.bf16) + first * ld) {
-        const piece p = read_last(z, at, ld);
+        const piece p = read(z, at, ld);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) row[i] = p.row[i];
     }
@@ -285,7 +277,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     const size_t first = base ? *base : 0;
     piece gate, other;
     {
-        const piece d = read_last(dh, at, F);
+        const piece d = read(dh, at, F);
         const KEPT g(z, first, z_rows, at, width), u(z, first, z_rows, up_at, width);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
